@@ -1,0 +1,63 @@
+# Compiler settings shared by all of halfbyte, and the functions that declare rooms, programs and tests.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+# The oldest CPU the build runs on stays the compiler's default; faster instructions are chosen at run time by Highway.
+# Products and sums are rounded one by one everywhere, or the same input would not give the same bytes on every target.
+add_compile_options(-ffp-contract=off)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+if(HALFBYTE_SANITIZE)
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+set(HALFBYTE_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor)
+if(HALFBYTE_WERROR)
+  list(APPEND HALFBYTE_WARNINGS -Werror)
+endif()
+
+# halfbyte_room(NAME [RECURSE] LINK ...): library halfbyte_NAME of all src/NAME/*.cc (with RECURSE also of its folders).
+function(halfbyte_room name)
+  cmake_parse_arguments(ROOM "RECURSE" "" "LINK" ${ARGN})
+  if(ROOM_RECURSE)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  else()
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  endif()
+  if(sources)
+    add_library(halfbyte_${name} STATIC ${sources})
+    target_compile_options(halfbyte_${name} PRIVATE ${HALFBYTE_WARNINGS})
+    set(scope PUBLIC)
+  else()
+    add_library(halfbyte_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(halfbyte_${name} ${scope} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(halfbyte_${name} ${scope} ${ROOM_LINK})
+endfunction()
+
+# halfbyte_program(NAME FOLDER LINK ...): build/bin/NAME of all FOLDER/*.cc.
+function(halfbyte_program name folder)
+  cmake_parse_arguments(PROGRAM "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name} ${sources})
+  target_compile_options(${name} PRIVATE ${HALFBYTE_WARNINGS})
+  target_compile_definitions(${name} PRIVATE HALFBYTE_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(${name} PRIVATE ${PROGRAM_LINK})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endfunction()

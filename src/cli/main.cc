@@ -1,0 +1,33 @@
+// Entry point: parses the command line, runs the chosen subcommand, turns errors into one sentence and an exit code.
+// Exit codes: 0 done, 1 our own failure, 2 wrong input or usage.
+#include <fmt/core.h>
+
+#include <exception>
+#include <new>
+
+#include "cli/commands.h"
+#include "halfbyte/error.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"halfbyte: 4-bit floating-point numbers for large language models", "halfbyte"};
+  app.set_version_flag("--version", "halfbyte " HALFBYTE_VERSION);
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "Help of every subcommand");
+  for (const auto add : halfbyte::cli::kCommands) add(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  } catch (const halfbyte::Error& error) {
+    fmt::print(stderr, "halfbyte: {}\n", error.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "halfbyte: out of memory; fewer threads or a smaller model may fit\n");
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "halfbyte: internal error: {}; please report it with the command that led here\n", error.what());
+    return 1;
+  }
+  return 0;
+}
