@@ -1,4 +1,5 @@
-// The one exception type of halfbyte: what went wrong, in a sentence that says where, found, expected and what to do.
+// The one exception type of halfbyte: what went wrong, in a sentence that says where, found, expected and
+// what to do.
 #pragma once
 
 #include <stdexcept>

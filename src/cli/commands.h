@@ -1,5 +1,5 @@
-// The list of subcommands: one row and one file each. A command declares its options and leaves a callback; it prints,
-// and throws halfbyte::Error for anything that is wrong.
+// The list of subcommands: one row and one file each. A command declares its options and leaves a callback;
+// it prints, and throws halfbyte::Error for anything that is wrong.
 #pragma once
 
 #include <CLI/CLI.hpp>

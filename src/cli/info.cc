@@ -20,7 +20,8 @@ void run() {
 }  // namespace
 
 void add_info(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("info", "Build, CPU features, devices and the kernels that would run");
+  CLI::App* command =
+      app.add_subcommand("info", "Build, CPU features, devices and the kernels that would run");
   command->callback(run);
 }
 

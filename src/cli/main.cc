@@ -1,5 +1,5 @@
-// Entry point: parses the command line, runs the chosen subcommand, turns errors into one sentence and an exit code.
-// Exit codes: 0 done, 1 our own failure, 2 wrong input or usage.
+// Entry point: parses the command line, runs the chosen subcommand, turns errors into one sentence and an
+// exit code. Exit codes: 0 done, 1 our own failure, 2 wrong input or usage.
 #include <fmt/core.h>
 
 #include <exception>
@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "halfbyte: out of memory; fewer threads or a smaller model may fit\n");
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "halfbyte: internal error: {}; please report it with the command that led here\n", error.what());
+    fmt::print(stderr, "halfbyte: internal error: {}; please report it with the command that led here\n",
+               error.what());
     return 1;
   }
   return 0;

@@ -22,13 +22,13 @@ template <typename... Args>
 
 }  // namespace halfbyte
 
-// A broken promise inside halfbyte, never a reaction to input: stops at once in debug builds, costs nothing in release.
+// A broken promise inside halfbyte, never a reaction to input: stops at once in debug builds, costs nothing
+// in release.
 #ifdef NDEBUG
 #define HB_DCHECK(condition) ((void)0)
 #else
-#define HB_DCHECK(condition)                                                              \
-  ((condition) ? (void)0                                                                  \
-               : (fmt::print(stderr, "{}:{}: HB_DCHECK({}) failed\n", __FILE__, __LINE__, \
-                             #condition),                                                 \
+#define HB_DCHECK(condition)                                                                           \
+  ((condition) ? (void)0                                                                               \
+               : (fmt::print(stderr, "{}:{}: HB_DCHECK({}) failed\n", __FILE__, __LINE__, #condition), \
                   std::abort()))
 #endif

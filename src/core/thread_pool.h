@@ -11,8 +11,9 @@
 
 namespace halfbyte {
 
-// Work items are claimed in order by whichever thread is free, so an item must not depend on which thread runs it:
-// results are then the same for any thread count. Not reentrant: a body must not call parallel_for on its own pool.
+// Work items are claimed in order by whichever thread is free, so an item must not depend on which thread
+// runs it: results are then the same for any thread count. Not reentrant: a body must not call parallel_for
+// on its own pool.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);  // total, the caller included; at least 1
@@ -22,7 +23,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(i) for every i in [0, items). The first exception stops the handing out of items and is rethrown here.
+  // Calls body(i) for every i in [0, items). The first exception stops the handing out of items and is
+  // rethrown here.
   void parallel_for(std::int64_t items, const std::function<void(std::int64_t)>& body);
 
  private:

@@ -23,7 +23,11 @@ TEST(ThreadPool, VisitsEveryItemOnce) {
 
 TEST(ThreadPool, RethrowsAndGoesOn) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.parallel_for(100, [](std::int64_t i) { if (i == 41) fail_input("item {}", i); }), Error);
+  EXPECT_THROW(pool.parallel_for(100,
+                                 [](std::int64_t i) {
+                                   if (i == 41) fail_input("item {}", i);
+                                 }),
+               Error);
   std::atomic<int> visits = 0;
   pool.parallel_for(10, [&](std::int64_t) { ++visits; });
   EXPECT_EQ(visits, 10);
