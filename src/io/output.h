@@ -1,0 +1,64 @@
+// Files and folders that appear under their name only when they are complete: written beside it, renamed
+// last.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace halfbyte {
+
+// A file in the making. An existing file of that name is replaced at commit(). A device or pipe (/dev/stdout)
+// is written to directly. Destruction without commit() removes what was written.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::filesystem::path& target);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  const std::string& path() const { return name_; }  // the target as it was given
+
+  void write(std::span<const std::byte> bytes);  // at the end of what write() wrote so far
+  void write(std::string_view text);
+  // At a place of the caller's choice; different threads may write different places. Not for devices.
+  void write_at(std::int64_t offset, std::span<const std::byte> bytes);
+
+  // Closes and renames. With sync, the bytes are on the disk before the name is.
+  void commit(bool sync = false);
+
+ private:
+  void discard() noexcept;
+
+  std::string name_;
+  std::filesystem::path target_, temporary_;  // temporary_ is empty for a device
+  int fd_ = -1;
+  std::int64_t end_ = 0;
+};
+
+// Writes a whole small file at once, atomically.
+void write_text_file(const std::filesystem::path& target, std::string_view text);
+
+// A folder in the making: files go to temporary(), commit() gives it the target's name. An existing target
+// must be an empty folder, or with overwrite a model folder (one with a config.json), which is then replaced
+// whole.
+class OutputDirectory {
+ public:
+  explicit OutputDirectory(const std::filesystem::path& target, bool overwrite = false);
+  ~OutputDirectory();
+  OutputDirectory(const OutputDirectory&) = delete;
+  OutputDirectory& operator=(const OutputDirectory&) = delete;
+
+  const std::filesystem::path& temporary() const { return temporary_; }
+  void commit();
+
+ private:
+  std::string name_;
+  std::filesystem::path target_, temporary_;
+  bool committed_ = false;
+};
+
+}  // namespace halfbyte

@@ -1,0 +1,114 @@
+// safetensors files: a strict reader over a mapped file, a sharded model, and a writer that streams.
+//
+//   layout  u64 N (little-endian); N bytes of JSON {"name": {"dtype", "shape", "data_offsets": [begin, end]},
+//   ..,
+//           "__metadata__": {string: string}}, padded with spaces; then the data, to which the offsets are
+//           relative
+//   rules   N <= 100,000,000; the header begins with '{'; tensors cover the data exactly, without gap or
+//   overlap
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/tensor.h"
+#include "io/mapped_file.h"
+#include "io/output.h"
+
+namespace halfbyte {
+
+using Metadata = std::map<std::string, std::string, std::less<>>;
+
+struct NamedTensor {
+  std::string name;
+  TensorView view;  // bytes of the mapped file, valid while the file object lives; may be unaligned
+};
+
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::string& path() const { return file_.path(); }
+  std::int64_t size() const { return file_.size(); }
+  std::span<const NamedTensor> tensors() const { return tensors_; }  // in the order of the data
+  const Metadata& metadata() const { return metadata_; }
+  const TensorView* find(std::string_view name) const;  // nullptr where there is none
+  const TensorView& at(std::string_view name) const;    // throws where there is none
+
+  // Gives back the memory of pages that were read for this tensor.
+  void drop(const TensorView& tensor) const { file_.drop(tensor.data); }
+  void prefetch(const TensorView& tensor) const { file_.prefetch(tensor.data); }
+
+ private:
+  MappedFile file_;
+  std::vector<NamedTensor> tensors_;
+  std::unordered_map<std::string_view, std::size_t> index_;  // keys live in tensors_
+  Metadata metadata_;
+};
+
+// All tensors of a model: one .safetensors file, or a folder with model.safetensors or with
+// model.safetensors.index.json and the shards it names (files of that same folder only).
+class SafetensorsModel {
+ public:
+  explicit SafetensorsModel(const std::filesystem::path& path);
+
+  const std::string& path() const { return path_; }
+  std::span<const SafetensorsFile> files() const { return files_; }
+  std::vector<std::string> names() const;  // sorted
+  const TensorView* find(std::string_view name) const;
+  const TensorView& at(std::string_view name) const;
+  const SafetensorsFile& file_of(std::string_view name) const;
+  void drop(std::string_view name) const { file_of(name).drop(at(name)); }
+
+ private:
+  struct Place {
+    std::size_t file;
+    const TensorView* view;
+  };
+  const Place* place(std::string_view name) const;
+
+  std::string path_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string_view, Place> index_;  // keys live in files_
+};
+
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+};
+
+// Writes the header at once and then takes the tensors' bytes in any order, in one piece or several; the file
+// appears under its name at finish(). Tensors lie in the reference writer's order: widest type first, then by
+// name. Different tensors may be written from different threads.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::filesystem::path& target, std::vector<TensorSpec> tensors,
+                    const Metadata& metadata);
+
+  std::span<const TensorSpec> tensors() const { return specs_; }  // in file order
+  // The next bytes of that tensor.
+  void append(std::string_view name, std::span<const std::byte> bytes);
+  // Every tensor must be complete.
+  void finish(bool sync = false);
+  std::int64_t file_bytes() const { return file_bytes_; }
+
+ private:
+  struct Place {
+    std::int64_t begin, size, done;
+  };
+
+  OutputFile file_;
+  std::vector<TensorSpec> specs_;
+  std::unordered_map<std::string_view, Place> places_;  // keys live in specs_
+  std::int64_t file_bytes_ = 0;
+};
+
+}  // namespace halfbyte

@@ -1,0 +1,106 @@
+// Writing safetensors: the header is known before the first tensor, so tensors go straight to their places.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "core/fail.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "io/text.h"
+
+namespace halfbyte {
+
+namespace {
+
+// Order of the reference writer: later in this list comes first in the file. Wide types first keeps all
+// aligned.
+constexpr std::array kRank{DType::boolean, DType::u8,      DType::i8,  DType::f8_e5m2,
+                           DType::f8_e4m3, DType::f8_e8m0, DType::i16, DType::u16,
+                           DType::f16,     DType::bf16,    DType::i32, DType::u32,
+                           DType::f32,     DType::f64,     DType::i64, DType::u64};
+static_assert(kRank.size() == kDTypes.size());
+
+auto rank(DType dtype) { return std::ranges::find(kRank, dtype) - kRank.begin(); }
+
+std::string json_text(std::string_view text) { return Json(text).dump(); }
+
+}  // namespace
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& target, std::vector<TensorSpec> tensors,
+                                     const Metadata& metadata)
+    : file_(target), specs_(std::move(tensors)) {
+  std::ranges::sort(specs_, [](const TensorSpec& a, const TensorSpec& b) {
+    const auto rank_a = rank(a.dtype), rank_b = rank(b.dtype);
+    return rank_a != rank_b ? rank_a > rank_b : a.name < b.name;
+  });
+  std::string header = "{";
+  const auto check_text = [&](std::string_view text) {
+    if (!is_utf8(text))
+      fail_input("{}: the name {} cannot be written, since it is not UTF-8", file_.path(), quote(text));
+  };
+  if (!metadata.empty()) {
+    header += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      check_text(key);
+      check_text(value);
+      header += json_text(key) + ":" + json_text(value) + ",";
+    }
+    header.back() = '}';
+    header += ',';
+  }
+  std::int64_t offset = 0;
+  for (const TensorSpec& spec : specs_) {
+    check_text(spec.name);
+    const auto elements = checked_count(spec.shape);
+    const auto bytes = elements ? checked_mul(*elements, dtype_bytes(spec.dtype)) : std::nullopt;
+    if (!bytes || __builtin_add_overflow(offset, *bytes, &file_bytes_))
+      fail_input("{}: tensor {} with the shape {} is too large to be written", file_.path(), quote(spec.name),
+                 to_string(spec.shape));
+    header +=
+        json_text(spec.name) + ":{\"dtype\":\"" + std::string(dtype_name(spec.dtype)) + "\",\"shape\":[";
+    for (std::size_t i = 0; i < spec.shape.size(); ++i)
+      header += fmt::format("{}{}", i ? "," : "", spec.shape[i]);
+    header += fmt::format("],\"data_offsets\":[{},{}]}},", offset, offset + *bytes);
+    if (spec.name == "__metadata__" || !places_.emplace(spec.name, Place{offset, *bytes, 0}).second)
+      fail_input("{}: the tensor name {} cannot be written{}", file_.path(), quote(spec.name),
+                 spec.name == "__metadata__" ? "" : " twice");
+    offset += *bytes;
+  }
+  if (header.size() > 1)
+    header.back() = '}';
+  else
+    header += '}';
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  if (header.size() > 100'000'000)
+    fail_input("{}: {} tensors need a header longer than the format allows", file_.path(), specs_.size());
+  const auto length = static_cast<std::uint64_t>(header.size());
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(header);
+  const auto data_begin = static_cast<std::int64_t>(8 + header.size());
+  for (auto& [name, place] : places_) place.begin += data_begin;
+  file_bytes_ = data_begin + offset;
+}
+
+void SafetensorsWriter::append(std::string_view name, std::span<const std::byte> bytes) {
+  const auto found = places_.find(name);
+  if (found == places_.end()) fail_input("{}: no tensor {} was announced", file_.path(), quote(name));
+  Place& place = found->second;
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  if (size > place.size - place.done)
+    fail_input("{}: tensor {} was given {} bytes, expected {}", file_.path(), quote(name), place.done + size,
+               place.size);
+  file_.write_at(place.begin + place.done, bytes);
+  place.done += size;
+}
+
+void SafetensorsWriter::finish(bool sync) {
+  for (const TensorSpec& spec : specs_) {
+    const Place& place = places_.at(spec.name);
+    if (place.done != place.size)
+      fail_input("{}: tensor {} was given {} of its {} bytes", file_.path(), quote(spec.name), place.done,
+                 place.size);
+  }
+  file_.commit(sync);
+}
+
+}  // namespace halfbyte
