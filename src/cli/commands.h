@@ -9,9 +9,11 @@ namespace halfbyte::cli {
 using AddCommand = void (*)(CLI::App& app);
 
 void add_info(CLI::App& app);
+void add_tokenize(CLI::App& app);
 
 inline constexpr AddCommand kCommands[] = {
     add_info,
+    add_tokenize,
 };
 
 }  // namespace halfbyte::cli
