@@ -133,10 +133,10 @@ Json read_json_file(const std::filesystem::path& path, std::int64_t max_bytes) {
   return parse_json(read_text_file(path, max_bytes), path.string());
 }
 
-std::string dump_json(const Json& value) {
+std::string dump_json(const Json& value, int indent) {
   if (!finite(value)) fail_input("a JSON file cannot hold NaN or infinity");
   try {
-    return value.dump(2) + "\n";
+    return value.dump(indent) + "\n";
   } catch (const Json::exception&) {
     fail_input("a JSON file cannot hold text that is not UTF-8");
   }

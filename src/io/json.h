@@ -22,9 +22,9 @@ inline constexpr int kMaxJsonDepth = 64;
 Json parse_json(std::string_view text, std::string_view file);
 Json read_json_file(const std::filesystem::path& path, std::int64_t max_bytes = kMaxTextBytes);
 
-// Indented text with sorted keys and a closing newline; refuses NaN and infinities (JSON has none) and
-// invalid UTF-8.
-std::string dump_json(const Json& value);
+// Text with sorted keys and a closing newline, on one line where indent is negative; refuses NaN and infinities
+// (JSON has none) and invalid UTF-8.
+std::string dump_json(const Json& value, int indent = 2);
 
 // Members of an object. The first form demands them, the second treats an absent or null one as nothing; both
 // refuse a member of another type. `where` opens the message: a file name, or "config.json: rope_scaling".
