@@ -84,6 +84,11 @@ HB_HD constexpr float nvfp4_step(GlobalScaleRule rule, std::uint8_t scale_code, 
   return rule == GlobalScaleRule::compressed_tensors ? scale / global : mul_rn(scale, global);
 }
 
+// Whether a global scale that comes from outside can be used: positive, and every step it gives a finite float32.
+HB_HD constexpr bool nvfp4_is_global_scale(GlobalScaleRule rule, float global) {
+  return global > 0.0f && is_finite(global) && is_finite(nvfp4_step(rule, 0x7E, global));
+}
+
 HB_HD constexpr bool nvfp4_keeps_negative_zero(GlobalScaleRule rule) {
   return rule == GlobalScaleRule::pow2 || rule == GlobalScaleRule::amax;
 }
