@@ -90,6 +90,7 @@ class GgufFile {
 
   const std::string& path() const { return file_.path(); }
   std::int64_t size() const { return file_.size(); }
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
   std::uint32_t version() const { return version_; }
   std::span<const std::pair<std::string_view, GgufValue>> keys() const { return keys_; }  // in file order
   std::span<const GgufTensor> tensors() const { return tensors_; }                        // in file order
