@@ -1,6 +1,7 @@
 // The steps of a pre-tokenizer, each as the tokenizers package does it.
 #include "model/pretokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -49,7 +50,7 @@ void emit(Piece piece, std::vector<Span>& spans, Behavior behavior, const PieceS
           push(*span);
         previous = span->match;
       }
-      out.assign(out.rbegin(), out.rend());
+      std::reverse(out.begin(), out.end());
   }
   for (const Span& span : out)
     if (span.end > span.begin)

@@ -4,8 +4,8 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
+#include <array>
+#include <vector>
 
 #include "core/fail.h"
 
@@ -50,18 +50,33 @@ Character character_at(std::string_view bytes) {
   return {wanted, true, false};
 }
 
+// utf8proc decomposes and composes; the ordering of marks between is done here, since utf8proc's own takes quadratic
+// time on a long run of marks.
 void append_normalized(std::string& out, std::string_view text, NormalForm form) {
-  if (text.empty()) return;
-  int options = UTF8PROC_STABLE;
-  options |= form == NormalForm::nfc || form == NormalForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-  if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
-  utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                               static_cast<utf8proc_ssize_t>(text.size()), &result,
-                                               static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(result, std::free);
-  if (length < 0) fail(ErrorKind::bad_input, "text to normalize: {}", utf8proc_errmsg(length));
-  out.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(length));
+  const bool compose = form == NormalForm::nfc || form == NormalForm::nfkc;
+  const bool compat = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  const auto options = static_cast<utf8proc_option_t>(
+      UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compat ? UTF8PROC_COMPAT : 0));
+  std::vector<utf8proc_int32_t> points;
+  std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 18
+  for (std::size_t i = 0; i < text.size();) {
+    const auto c = static_cast<utf8proc_int32_t>(next_code_point(text, i));
+    const utf8proc_ssize_t count = utf8proc_decompose_char(c, parts.data(), parts.size(), options, nullptr);
+    if (count < 0 || count > std::ssize(parts)) fail_input("text to normalize: {}", utf8proc_errmsg(count));
+    points.insert(points.end(), parts.begin(), parts.begin() + count);
+  }
+  const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  for (auto begin = points.begin(); begin != points.end();) {
+    const auto starter = [&](utf8proc_int32_t c) { return combining_class(c) == 0; };
+    begin = std::find_if_not(begin, points.end(), starter);
+    const auto end = std::find_if(begin, points.end(), starter);
+    std::stable_sort(begin, end, [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    begin = end;
+  }
+  const utf8proc_ssize_t count = utf8proc_normalize_utf32(points.data(), std::ssize(points), options);
+  if (count < 0) fail_input("text to normalize: {}", utf8proc_errmsg(count));
+  for (utf8proc_ssize_t i = 0; i < count; ++i)
+    append_utf8(out, static_cast<char32_t>(points[static_cast<std::size_t>(i)]));
 }
 
 }  // namespace
