@@ -1,9 +1,8 @@
 // BF16   the upper half of a float32: sign, 8 exponent bits (bias 127), 7 mantissa bits
 //        decode  exact for every pattern
 //        encode  nearest even; a magnitude that rounds past 3.3895e38 becomes Inf (bf16_encode) or stays the
-//        largest
-//                finite number (bf16_encode_saturating; Inf stays Inf in both); -0 and subnormal numbers are
-//                kept; NaN becomes the quiet NaN 0x7FC0 with its sign
+//                largest finite number (bf16_encode_saturating; Inf stays Inf in both); -0 and subnormal
+//                numbers are kept; NaN becomes the quiet NaN 0x7FC0 with its sign
 #pragma once
 
 #include "formats/hd.h"

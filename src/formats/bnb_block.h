@@ -1,10 +1,9 @@
-// Block scaling of bitsandbytes, shared by NF4 and FP4: what absmax is stored and how values are brought to
-// [-1, 1].
-//   blocks  `block size` consecutive elements of the flattened tensor, over row ends; the last one may be
-//   short full    value * R32(1 / max(absmax, 1e-38)), clamped; absmax is stored as it is, so a zero block
-//   stores 0 last    a short last block divides by max(absmax, 1e-38) instead and stores that maximum: 1e-38
-//   for zeros decode  R32(level * absmax) source  the CPU path of bitsandbytes 0.50.2. Its CUDA path
-//   multiplies in every block and does not clamp
+// Block scaling of bitsandbytes, shared by NF4 and FP4: what absmax is stored, how values come to [-1, 1].
+//   blocks  `block size` consecutive elements of the flattened tensor, over row ends; the last may be short
+//   full    value * R32(1 / max(absmax, 1e-38)), clamped; absmax is stored as it is, so a zero block stores 0
+//   last    a short last block divides by max(absmax, 1e-38) and stores that maximum: 1e-38 for zeros
+//   decode  R32(level * absmax)
+//   source  the CPU path of bitsandbytes 0.50.2; its CUDA path multiplies in every block and does not clamp
 #pragma once
 
 #include "formats/hd.h"

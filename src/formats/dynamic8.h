@@ -1,16 +1,16 @@
 // Double quantization: absmax values of NF4 and FP4 blocks kept in 8 bits.
 //        levels   256 values of the signed "dynamic" map: 0, 1 and for each of 7 decades the midpoints
-//        between evenly
-//                 spaced points; no -1; kDynamic8Map below, sorted
-//        offset   mean of all absmax values: summed in double from the first to the last, rounded once to
-//        float32 scale    absmax of R32(absmax - offset) per group of 256 blocks (nested_absmax); the last
-//        group may be short value    R32(R32(map[code] * nested_absmax) + offset), two roundings encode   v =
-//        R32(x * R32(1 / nested_absmax)) in [-1, 1] is put on a grid of 65,536 points, and the code is the
-//                 number of map midpoints strictly below that point. Coarse near zero: v = 0 becomes code 131
-//                 (2.1e-5)
+//                 between evenly spaced points; no -1; sorted in kDynamic8Map below
+//        offset   mean of all absmax values, summed in double from first to last, rounded once to float32
+//        scale    absmax of R32(absmax - offset) per group of 256 blocks (nested_absmax); the last may be
+//                 short
+//        value    R32(R32(map[code] * nested_absmax) + offset), two roundings
+//        encode   v = R32(x * R32(1 / nested_absmax)) in [-1, 1] is put on a grid of 65,536 points; the code
+//                 is the number of map midpoints strictly below that point. Coarse near zero: v = 0 becomes
+//                 code 131 (2.1e-5)
 //        zero     a group whose absmax is 0, or so small that its reciprocal overflows, has code 0 everywhere
 //        source   the CPU path of bitsandbytes 0.50.2, except the offset: a torch mean in another order, up
-//        to 2 ulp away
+//                 to 2 ulp away
 #pragma once
 
 #include <algorithm>

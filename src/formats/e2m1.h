@@ -1,12 +1,9 @@
-// E2M1   levels  0 0.5 1 1.5 2 3 4 6 and their negatives: code = sign << 3 | index; code 8 is -0; no Inf, no
-// NaN
+// E2M1   levels  0 0.5 1 1.5 2 3 4 6 and their negatives: code = sign << 3 | index; code 8 is -0; no Inf, NaN
 //        encode  nearest even on the magnitude, saturating: everything above 5, Inf too, becomes 6. The sign
-//        bit is kept,
-//                so -0 and small negative numbers become code 8. NaN becomes code 7 (+6), as CUDA's
-//                conversion has it
+//                bit is kept, so -0 and small negative numbers become code 8. NaN becomes code 7 (+6), as in
+//                CUDA
 //        source  OCP Microscaling Formats (MX) Specification 1.0; equal to ml_dtypes 0.6 and CUDA 13.0 on all
-//        BF16
-//                patterns that are not NaN
+//                BF16 patterns that are not NaN
 #pragma once
 
 #include "formats/hd.h"

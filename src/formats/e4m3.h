@@ -1,9 +1,8 @@
 // E4M3   8-bit float of OCP FP8 and OCP MX ("fn"): sign, 4 exponent bits (bias 7), 3 mantissa bits
 //        range   largest 448 = 0x7E, smallest normal 2^-6, subnormal step 2^-9; no Inf; NaN 0x7F and 0xFF
 //        encode  nearest even, saturating: everything above 448, Inf too, becomes 448 with its sign, so only
-//        a NaN gives
-//                a NaN code (0x7F, sign kept); -0 becomes 0x80; magnitudes up to 2^-10 become zero with their
-//                sign
+//                a NaN gives a NaN code (0x7F, sign kept); -0 becomes 0x80; magnitudes up to 2^-10 become
+//                zero with their sign
 //        source  OCP 8-bit Floating Point Specification 1.0; equal to torch 2.15's cast on all BF16 patterns
 #pragma once
 

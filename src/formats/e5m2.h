@@ -1,9 +1,9 @@
 // E5M2   8-bit float of OCP FP8 and OCP MX: sign, 5 exponent bits (bias 15), 2 mantissa bits; the upper half
-// of FP16
+//        of an FP16
 //        range   largest 57344 = 0x7B, smallest normal 2^-14, subnormal step 2^-16; Inf 0x7C; NaN 0x7D..0x7F
 //        encode  nearest even; a finite magnitude above 57344 becomes 57344 (saturation), Inf stays Inf, NaN
-//        becomes 0x7F
-//                with its sign; -0 becomes 0x80; magnitudes up to 2^-17 become zero with their sign
+//                becomes 0x7F with its sign; -0 becomes 0x80; magnitudes up to 2^-17 become zero with their
+//                sign
 //        source  OCP 8-bit Floating Point Specification 1.0
 #pragma once
 

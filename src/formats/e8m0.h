@@ -1,12 +1,10 @@
 // E8M0   the shared exponent of OCP MX: code e is 2^(e - 127), e 0..254; 255 is NaN; no sign, no zero, no Inf
 //        decode  exact (e = 0 is the float32 subnormal 2^-127)
 //        encode  of the magnitude, so the sign is dropped. nearest: a mantissa of 1.5 and more goes up, and
-//        everything
-//                above 2^-127 that is not a normal float32 goes to 2^-126 (as torch and ml_dtypes do); up and
-//                down: toward +Inf and toward zero. Zero becomes code 0. Too large a number, Inf included,
+//                what lies above 2^-127 but is no normal float32 goes to 2^-126, as torch and ml_dtypes do.
+//                up, down: toward +Inf, toward zero. Zero becomes code 0; too large a number, Inf included,
 //                becomes 254 (saturation), so only a NaN gives 255
 //        source  OCP Microscaling Formats (MX) Specification 1.0; torch 2.15, ml_dtypes 0.6, CUDA 13.0
-//        cuda_fp8.h
 #pragma once
 
 #include "formats/hd.h"

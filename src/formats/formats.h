@@ -1,5 +1,4 @@
-// The list of number formats and what a tensor is quantized to: format, block size and the named rules for
-// its scales.
+// The list of number formats, and what a tensor is quantized to: format, block size, rules for its scales.
 #pragma once
 
 #include <array>
@@ -63,11 +62,12 @@ constexpr std::optional<Format> find_format(std::string_view name) {
 // The same for user input: an unknown name is an error that lists the known ones. So are the rules below.
 Format format_from_name(std::string_view name);
 
-std::string_view global_scale_rule_name(
-    GlobalScaleRule rule);  // "pow2", "amax", "compressed-tensors", "modelopt"
+// "pow2", "amax", "compressed-tensors", "modelopt"; reading takes underscores too.
+std::string_view global_scale_rule_name(GlobalScaleRule rule);
 GlobalScaleRule global_scale_rule_from_name(std::string_view name);
-std::string_view mx_scale_rule_name(
-    MxScaleRule rule);  // "floor", "ceil", "rceil", "even", "compressed-tensors", ..
+
+// "floor", "ceil", "rceil", "even", "compressed-tensors", "modelopt"; the same.
+std::string_view mx_scale_rule_name(MxScaleRule rule);
 MxScaleRule mx_scale_rule_from_name(std::string_view name);
 
 struct QuantSpec {
@@ -81,8 +81,7 @@ struct QuantSpec {
   friend bool operator==(const QuantSpec&, const QuantSpec&) = default;
 };
 
-// Elements that share a scale in a row of `columns` elements: the block size, or the row for int8, 0 for
-// bf16.
+// Elements that share a scale in a row of `columns` elements: the block size, the row for int8, 0 for bf16.
 constexpr std::int64_t effective_block(const QuantSpec& spec, std::int64_t columns) {
   const FormatInfo& info = format_info(spec.format);
   if (info.axis == BlockAxis::whole_row) return columns;

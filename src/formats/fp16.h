@@ -1,9 +1,8 @@
-// FP16   IEEE binary16: sign, 5 exponent bits (bias 15), 10 mantissa bits; largest 65504, subnormal step
-// 2^-24
+// FP16   IEEE binary16: sign, 5 exponent bits (bias 15), 10 mantissa bits; largest 65504, subnormals 2^-24
 //        decode  exact; a NaN becomes the quiet float32 NaN with its payload
 //        encode  nearest even; from 65520 on Inf (fp16_encode) or 65504 (fp16_encode_saturating; Inf stays
-//        Inf in both);
-//                -0 is kept, magnitudes up to 2^-25 become 0; NaN becomes the quiet NaN 0x7E00 with its sign
+//                Inf in both); -0 is kept, magnitudes up to 2^-25 become 0; NaN becomes the quiet NaN 0x7E00
+//                with its sign
 #pragma once
 
 #include "formats/hd.h"

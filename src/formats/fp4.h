@@ -1,14 +1,13 @@
 // FP4    levels  {0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4} for codes 0..7, their negatives for 9..15; code 8 is
-// a second +0.
-//                This is bitsandbytes' own type, not E2M1
-//        scale   absmax per block of 64 (32..4096) of the flattened tensor, float32, or doubly quantized
-//        (dynamic8.h) value   R32(level * absmax), then at most one rounding to BF16 or FP16 encode  the
-//        midpoints between neighbouring levels that lie strictly below the normalised value, counted in the
-//                order of value; the midpoint of codes 0 and 8 is 0, so (-1/384, 0] becomes 0 and (0, 1/384]
-//                becomes 8; NaN gives 3. encode(decode(8)) is 0, all other codes come back
+//                a second +0. This is bitsandbytes' own type, not E2M1
+//        scale   absmax per block of 64 (32..4096) of the flattened tensor: float32, or double (dynamic8.h)
+//        value   R32(level * absmax), then at most one rounding to BF16 or FP16
+//        encode  the midpoints between neighbouring levels that lie strictly below the normalised value,
+//                counted in the order of value. The midpoint of codes 0 and 8 is 0, so (-1/384, 0] becomes 0
+//                and (0, 1/384] becomes 8; NaN gives 3. encode(decode(8)) is 0, all other codes come back
 //        bytes   high nibble first (packing.h); an odd count is filled up with code 0
-//        source  the CPU path of bitsandbytes 0.50.2; its CUDA path gives other zeros and differs at a few
-//        thresholds
+//        source  the CPU path of bitsandbytes 0.50.2, scaling in bnb_block.h; its CUDA path gives other zeros
+//                and differs at a few thresholds
 #pragma once
 
 #include "formats/hd.h"

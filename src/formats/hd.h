@@ -1,5 +1,4 @@
-// HB_HD marks the codecs for host and device; bit casts and singly rounded arithmetic that mean the same on
-// both.
+// HB_HD marks codecs for host and device; bit casts and singly rounded arithmetic that mean the same on both.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,7 @@ HB_HD constexpr bool is_finite(float x) { return (float_bits(x) & kInfBits) != k
 HB_HD constexpr bool sign_bit(float x) { return float_bits(x) >> 31 != 0; }
 HB_HD constexpr float abs_value(float x) { return bits_float(float_bits(x) & 0x7FFFFFFFu); }
 
-// A product and a sum rounded one by one: device compilers would fuse them into one FMA, which gives other
-// bits.
+// A product and a sum rounded one by one: device compilers would fuse them into one FMA with other bits.
 HB_HD constexpr float mul_rn(float a, float b) {
 #ifdef __CUDA_ARCH__
   if (!__builtin_is_constant_evaluated()) return __fmul_rn(a, b);

@@ -1,8 +1,9 @@
 // INT4   levels  integers -8..7 in two's complement (encode writes -7..7)
-//        scale   R32(max(absmax, 1e-12) / 7) per block of 64 (32, 64, 128) along a row, float32, symmetric,
-//        no zero point value   R32(integer * scale) encode  R32(x / scale) rounded half to even, clamped to
-//        -8..7; a zero block has codes 0 bytes   low nibble first (packing.h), each row on its own limits
-//        blocks below 1e-12 lose bits; an absmax within a rounding of the largest float32 may decode to Inf
+//        scale   R32(max(absmax, 1e-12) / 7) per block of 64 (32, 64, 128) along a row, float32, symmetric
+//        value   R32(integer * scale)
+//        encode  R32(x / scale) rounded half to even, clamped to -8..7; a zero block has codes 0
+//        bytes   low nibble first (packing.h), each row on its own
+//        limits  blocks below 1e-12 lose bits; an absmax next to the largest float32 may decode to Inf
 #pragma once
 
 #include "formats/hd.h"

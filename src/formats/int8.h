@@ -1,11 +1,9 @@
 // INT8   levels  integers -127..127 in two's complement, one byte a value (-128 is decoded, never written)
-//        scale   R32(max(absmax, 1e-12) / 127) per row, float32: a row of a weight is an output channel, a
-//        row of an
-//                activation is a token; symmetric, no zero point
+//        scale   R32(max(absmax, 1e-12) / 127) per row, float32, symmetric: a row of a weight is an output
+//                channel, a row of an activation is a token
 //        value   R32(integer * scale)
 //        encode  R32(x / scale) rounded half to even, clamped to -127..127; a zero row has codes 0
-//        limits  rows below 1e-12 lose bits; an absmax within a rounding of the largest float32 may decode to
-//        Inf
+//        limits  rows below 1e-12 lose bits; an absmax next to the largest float32 may decode to Inf
 #pragma once
 
 #include "formats/hd.h"

@@ -1,7 +1,7 @@
 // The shared exponent of OCP MX (MXFP4, MXFP8): one E8M0 code per block of 32 along a row, by a named rule.
-//   a zero block has code 0 under every rule (compressed_tensors on an FP16 tensor: 127), and no rule gives
-//   the NaN code 255 for finite input. Values are divided by the scale the code stands for, 2^-127 for code
-//   0; torchao divides those blocks by 2^-126 (rceil: 1), so its codes differ there and nowhere else.
+// A zero block has code 0 under every rule (compressed_tensors on an FP16 tensor: 127), and no rule gives the
+// NaN code 255 for finite input. Values are divided by the scale that the code stands for, 2^-127 for code 0;
+// torchao divides those blocks by 2^-126 (rceil: by 1), so its codes differ there and nowhere else.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,8 @@ enum class MxScaleRule : std::uint8_t {
   ceil,                // ceil(log2(absmax)) - emax (torchao)
   rceil,               // R32(absmax / largest element) rounded up to a power of two (torchao)
   even,                // absmax rounded to the mantissa of the element type first, half up (torchao)
-  compressed_tensors,  // absmax >= 1.75 * 2^k counts as 2^(k+1), for every element type; in the tensor's own
-                       // type
+  compressed_tensors,  // absmax >= 1.75 * 2^k counts as 2^(k+1), for every element type; in the tensor's
+                       // own type
   modelopt,            // MXFP4 only: ceil(log2f(R32(absmax / 6)))
 };
 

@@ -1,13 +1,13 @@
 // MXFP4  levels  0 0.5 1 1.5 2 3 4 6 and their negatives (E2M1, bit 3 is the sign)
 //        scale   one E8M0 (a power of two) per block of 32 along a row; rules in mx.h
-//        value   level * 2^(e - 127), exact in float32 except below 2^-149, exact in BF16 for e >= 2
-//        encode  x / scale, ties to even, saturating at 6, the sign of -0 kept. compressed_tensors: quotient
-//        in the
-//                tensor's own type, sign bit only below zero. modelopt: ties toward zero, and both zeros
-//                become code 8
+//        value   level * 2^(e - 127), exact in float32 and in BF16; Inf from 2^128 on
+//        encode  x / scale, ties to even, saturating at 6, the sign of -0 kept. compressed_tensors: the
+//                quotient in the tensor's own type, sign bit only below zero. modelopt: ties toward zero, and
+//                both zeros become code 8
 //        bytes   low nibble first (packing.h), each row on its own
-//        limits  a block whose absmax is below 2^-129 becomes zeros (floor); subnormal blocks above it keep
-//        code 0 source  OCP MX 1.0; compressed-tensors 0.20.1, torchao 0.18.0, nvidia-modelopt 0.47.0
+//        limits  floor: code 0 takes every block below 2^-124; up to 2^-129 it becomes zeros. The rules that
+//                round up (all but floor) may decode an absmax above 2^126 to Inf
+//        source  OCP MX 1.0; compressed-tensors 0.20.1, torchao 0.18.0, nvidia-modelopt 0.47.0
 #pragma once
 
 #include "formats/e2m1.h"

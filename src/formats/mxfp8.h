@@ -1,11 +1,10 @@
 // MXFP8  levels  E4M3 (default, largest 448) or E5M2 (largest 57344), one byte a value
 //        scale   one E8M0 (a power of two) per block of 32 along a row; rules in mx.h
-//        value   R32(element * 2^(e - 127))
+//        value   R32(element * 2^(e - 127)), exact unless it is subnormal in float32
 //        encode  x / scale, nearest even, saturating, the sign of -0 kept; finite input never gives Inf or
-//        NaN codes.
-//                compressed_tensors: the quotient is rounded to the tensor's own type first
-//        limits  a block below the smallest scale times half the smallest subnormal becomes zeros of its
-//        signs source  OCP MX 1.0; compressed-tensors 0.20.1, torchao 0.18.0 (E4M3)
+//                NaN codes. compressed_tensors: the quotient is rounded to the tensor's own type first
+//        limits  with code 0 (2^-127) magnitudes up to 2^-137 (E4M3) or 2^-144 (E5M2) become zeros
+//        source  OCP MX 1.0; compressed-tensors 0.20.1, torchao 0.18.0 (E4M3)
 #pragma once
 
 #include "formats/e4m3.h"

@@ -1,10 +1,9 @@
-// NF4    levels  16 quantiles of a normal distribution in [-1, 1], 0 and both ends among them (float32 table
-// below)
-//        scale   absmax per block of 64 (32..4096) of the flattened tensor, float32, or doubly quantized
-//        (dynamic8.h) value   R32(level * absmax), then at most one rounding to BF16 or FP16 encode  number
-//        of midpoints strictly below the normalised value: a tie goes to the lower code; NaN gives 15 bytes
-//        high nibble first (packing.h); an odd count is filled up with code 7, the zero source  bitsandbytes
-//        0.50.2; scaling in bnb_block.h
+// NF4    levels  16 quantiles of a normal distribution in [-1, 1], 0 and both ends among them (table below)
+//        scale   absmax per block of 64 (32..4096) of the flattened tensor: float32, or double (dynamic8.h)
+//        value   R32(level * absmax), then at most one rounding to BF16 or FP16
+//        encode  number of midpoints strictly below the normalised value: a tie takes the lower code; NaN: 15
+//        bytes   high nibble first (packing.h); an odd count is filled up with code 7, the zero
+//        source  bitsandbytes 0.50.2; scaling in bnb_block.h
 #pragma once
 
 #include "formats/hd.h"

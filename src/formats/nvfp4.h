@@ -2,14 +2,13 @@
 //        scale   one E4M3 per block of 16 along a row, 2^-9 to 448, never zero; one float32 per tensor
 //        value   R32(level * step), step = R32(scale * global) (compressed_tensors: R32(scale / global))
 //        encode  the scale is rounded first, then each value R32(x / step) against the rounded scale, ties to
-//        even,
-//                saturating at 6. A zero block gets the smallest scale of its rule and codes 0 (8 for -0)
+//                even, saturating at 6. A zero block gets the scale that its rule names below and codes 0 (8
+//                for -0)
 //        bytes   low nibble first (packing.h), each row on its own
 //        limits  an absmax below 1e-12 counts as 1e-12 in the global scale (pow2, amax), so smaller tensors
-//        lose bits,
-//                subnormal ones everything. An absmax within 7 % of the largest float32 may decode to Inf
-//        source  OCP MX 1.0 for E2M1; compressed-tensors 0.20.1 and nvidia-modelopt 0.47.0 for the rules of
-//        that name
+//                lose bits, subnormal ones everything. An absmax within 7 % of the largest float32 may decode
+//                to Inf
+//        source  OCP MX 1.0 for E2M1; compressed-tensors 0.20.1 and nvidia-modelopt 0.47.0 for their rules
 #pragma once
 
 #include "formats/e2m1.h"
@@ -22,19 +21,20 @@ inline constexpr std::int64_t kNvfp4Block = 16;
 
 // How the scales of a tensor are found. R32 rounds to float32, RD to the tensor's own type (f32, bf16, f16).
 enum class GlobalScaleRule : std::uint8_t {
-  pow2,  // global = R32(amax / 2688) rounded up to a power of two: every decoded value is exact in BF16, and
-         // the reciprocal is exact too. Block scale = E4M3(R32(R32(absmax / 6) / global)), a zero becomes
-         // 2^-9
-  amax,  // the same with global = R32(amax / 2688)
-  compressed_tensors,  // global is a divisor: RD(RD(1 / amax) * 2688), 1 where that is not finite. Block
-                       // scale = E4M3(R32(global * RD(absmax / 6))), a zero becomes 2^-3; the sign bit only
-                       // below zero
-  modelopt,  // global = R32(amax / 2688). Block scale = E4M3 of R32(absmax / R32(6 * global)), a zero first
-             // becomes 1, then clamped to [2^-9, 448]; the sign bit only below zero
+  // global = R32(amax / 2688) rounded up to a power of two: every decoded value is exact in BF16, and so is
+  // the reciprocal of the scale. Block scale = E4M3(R32(R32(absmax / 6) / global)); a zero becomes 2^-9.
+  pow2,
+  // The same with global = R32(amax / 2688).
+  amax,
+  // global is a divisor: RD(RD(1 / amax) * 2688), 1 where that is not finite. Block scale =
+  // E4M3(R32(global * RD(absmax / 6))); a zero becomes 2^-3. The sign bit is set only below zero.
+  compressed_tensors,
+  // global = R32(amax / 2688). Block scale = E4M3 of R32(absmax / R32(6 * global)); a zero first becomes 1,
+  // then all are clamped to [2^-9, 448]. The sign bit is set only below zero.
+  modelopt,
 };
 
-// amax: largest magnitude of the tensor. The result is a divisor for compressed_tensors and a factor for the
-// others.
+// amax: largest magnitude of the tensor. The result is a divisor for compressed_tensors, else a factor.
 HB_HD constexpr float nvfp4_global_scale(GlobalScaleRule rule, float amax, DType source) {
   switch (rule) {
     case GlobalScaleRule::compressed_tensors: {
@@ -84,7 +84,7 @@ HB_HD constexpr float nvfp4_step(GlobalScaleRule rule, std::uint8_t scale_code, 
   return rule == GlobalScaleRule::compressed_tensors ? scale / global : mul_rn(scale, global);
 }
 
-// Whether a global scale that comes from outside can be used: positive, and every step it gives a finite float32.
+// Whether a global scale that comes from outside can be used: positive, and all its steps finite.
 HB_HD constexpr bool nvfp4_is_global_scale(GlobalScaleRule rule, float global) {
   return global > 0.0f && is_finite(global) && is_finite(nvfp4_step(rule, 0x7E, global));
 }

@@ -1,5 +1,4 @@
-// The float types that tensors come in: rounding a float32 to one of them, and widening their bytes to
-// float32.
+// The float types that tensors come in: rounding float32 to one of them, widening their bytes to float32.
 #pragma once
 
 #include "core/dtype.h"

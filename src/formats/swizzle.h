@@ -1,8 +1,8 @@
 // The 128x4 tile order that Blackwell tensor cores read block scales in; checkpoints never store it.
 //   scale (row, column) of a matrix of `rows` rows with `columns` scales a row lies at
-//     ((row / 128) * tiles + column / 4) * 512 + (row % 32) * 16 + (row / 32 % 4) * 4 + column % 4,  tiles =
-//     ceil(columns / 4)
-//   so one 512-byte tile holds 128 rows by 4 columns. Rows are padded to 128, columns to 4, with zero bytes.
+//     ((row / 128) * tiles + column / 4) * 512 + (row % 32) * 16 + (row / 32 % 4) * 4 + column % 4
+//   with tiles = ceil(columns / 4), so one 512-byte tile holds 128 rows by 4 columns. Rows are padded to 128,
+//   columns to 4, with zero bytes.
 //   source: torchao 0.18.0 (to_blocked); the scale layout of CUTLASS and cuBLASLt for NVFP4 and MX operands.
 #pragma once
 

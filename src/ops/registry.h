@@ -1,4 +1,5 @@
-// Which implementation of an op runs: one row each, in order of preference, chosen by availability or by the user.
+// Which implementation of an op runs: one row each, in order of preference, chosen by availability or the
+// user.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +21,9 @@ constexpr bool always_available() { return true; }
 // Every row of every op.
 std::vector<KernelRow> all_kernels();
 
-// Index of the row to run: the one named in the environment variable HALFBYTE_FORCE ("quantize/reference", several
-// separated by commas), else the first that is available. A name that no row has, or a row that is not available here,
-// is an error.
+// Index of the row to run: the one named in the environment variable HALFBYTE_FORCE ("quantize/reference",
+// several separated by commas), else the first that is available. A name that no row has, or a row that is
+// not available here, is an error.
 std::size_t choose_kernel(std::span<const KernelRow> rows);
 
 }  // namespace halfbyte

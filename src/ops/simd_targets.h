@@ -1,6 +1,7 @@
 // The instruction sets that Highway code of halfbyte is compiled for. Include before any Highway header.
-// On x86 AVX-512, AVX2 and plain C++ for older machines: every further target compiles the same file once more, and
-// machines with SSE4 but without AVX2 are rare. Scalable vectors are left out: the code keeps vectors in arrays.
+// On x86 AVX-512, AVX2 and plain C++ for older machines: every further target compiles the same file once
+// more, and machines with SSE4 but without AVX2 are rare. Scalable vectors are left out: the code keeps
+// vectors in arrays.
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS

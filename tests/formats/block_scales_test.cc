@@ -1,5 +1,5 @@
-// Scales of NVFP4, MXFP4 and MXFP8 blocks against compressed-tensors, ModelOpt and torchao, codec by codec; the whole
-// tensors are compared in tests/ops/quantize_test.cc.
+// Scales of NVFP4, MXFP4 and MXFP8 blocks against compressed-tensors, ModelOpt and torchao, codec by codec;
+// the whole tensors are compared in tests/ops/quantize_test.cc.
 #include <gtest/gtest.h>
 
 #include <cmath>

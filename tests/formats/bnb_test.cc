@@ -1,4 +1,5 @@
-// NF4, FP4 and double quantization against bitsandbytes' tables and codes, and every threshold from both sides.
+// NF4, FP4 and double quantization against bitsandbytes' tables and codes, and every threshold from both
+// sides.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Scalar casts: every BF16 pattern against the peers' bytes and digests, every code decoded, and both sides of every
-// rounding boundary.
+// Scalar casts: every BF16 pattern against the peers' bytes and digests, every code decoded, and both sides
+// of every rounding boundary.
 #include <gtest/gtest.h>
 
 #include <cmath>

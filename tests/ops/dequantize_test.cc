@@ -1,4 +1,5 @@
-// dequantize: every implementation against the reference, any range of rows, all types, and broken tensors refused.
+// dequantize: every implementation against the reference, any range of rows, all types, and broken tensors
+// refused.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

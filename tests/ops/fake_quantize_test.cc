@@ -1,4 +1,5 @@
-// fake_quantize: the same bits as quantize and dequantize, on every instruction set, for any strides and threads.
+// fake_quantize: the same bits as quantize and dequantize, on every instruction set, for any strides and
+// threads.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

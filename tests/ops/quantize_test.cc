@@ -1,4 +1,5 @@
-// quantize against the peers' bytes, and every implementation, instruction set and thread count against the reference.
+// quantize against the peers' bytes, and every implementation, instruction set and thread count against the
+// reference.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -268,6 +269,50 @@ TEST(Quantize, LargeTensorIsSharedAmongThreadsWithoutSeams) {
     unsetenv("HALFBYTE_FORCE");
     EXPECT_EQ(test::all_bytes(quantize(source.view, spec, four)), expected) << to_string(spec);
   }
+}
+
+// Codes and scale codes are never NaN codes, and the values decode to numbers, whatever the magnitudes.
+TEST(Quantize, ExtremeMagnitudesGiveNoNan) {
+  ThreadPool pool(1);
+  const float largest = std::numeric_limits<float>::max();
+  for (const float top : {largest, 2e38f, 1e-12f, pow2f(-100), pow2f(-126), pow2f(-130), pow2f(-149), 0.0f})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      std::vector<float> values(4 * 160);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = (i % 2 ? -top : top) / static_cast<float>(i % 160 < 96 ? 1 + i % 7 : 1000000);
+      const test::Source source(dtype, {4, 160}, values);
+      float absmax = 0.0f;  // BF16 rounds the largest float32 to Inf
+      bool finite = true;
+      for (std::int64_t i = 0; i < 640; ++i) {
+        const float value = abs_value(load_element(dtype, source.view.data.data(), i));
+        finite = finite && is_finite(value);
+        absmax = std::max(absmax, value);
+      }
+      if (!finite) continue;
+      for (const QuantSpec& spec : test::all_specs()) {
+        const QuantizedTensor q = quantize(source.view, spec, pool);
+        const FormatInfo& info = format_info(spec.format);
+        for (const std::uint8_t scale : q.scales8) {
+          if (info.scale == ScaleKind::e8m0) {
+            ASSERT_NE(scale, 255) << to_string(spec) << " " << top;
+          }
+          if (info.scale == ScaleKind::e4m3_and_global) {
+            ASSERT_TRUE(scale > 0 && scale < 0x7F) << to_string(spec);
+          }
+        }
+        for (const std::uint8_t code : q.codes) {
+          if (spec.format == Format::mxfp8_e4m3) {
+            ASSERT_NE(code & 0x7F, 0x7F) << to_string(spec) << " " << top;
+          }
+          if (spec.format == Format::mxfp8_e5m2) {
+            ASSERT_LT(code & 0x7F, 0x7C) << to_string(spec) << " " << top;
+          }
+        }
+        if (absmax > 3e38f) continue;  // may decode to Inf: rounding up a scale leaves float32
+        for (const float value : dequantize(q, pool))
+          ASSERT_TRUE(is_finite(value)) << to_string(spec) << " " << top;
+      }
+    }
 }
 
 TEST(Quantize, EmptyTensorsHaveEmptyParts) {

@@ -37,7 +37,8 @@ inline std::vector<QuantSpec> all_specs() {
   return specs;
 }
 
-// Normal noise times a factor for each run of 16, with zeros, -0, subnormal numbers, ties and an outlier mixed in.
+// Normal noise times a factor for each run of 16, with zeros, -0, subnormal numbers, ties and an outlier
+// mixed in.
 inline std::vector<float> awkward_values(std::int64_t count, unsigned seed) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal;

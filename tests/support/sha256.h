@@ -11,7 +11,8 @@
 namespace halfbyte::test {
 
 inline std::string sha256(std::span<const std::uint8_t> data) {
-  // Fractional parts of the cube roots (round constants) and square roots (initial state) of the first primes.
+  // Fractional parts of the cube roots (round constants) and square roots (initial state) of the first
+  // primes.
   constexpr std::array<std::uint32_t, 64> kRounds{
       0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
       0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,

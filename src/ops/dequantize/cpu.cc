@@ -1,5 +1,5 @@
-// dequantize on the CPU: one step per block, levels from tables of bytes: two levels for a byte of nibbles, one for a
-// byte of an 8-bit format.
+// dequantize on the CPU: one step per block, levels from tables of bytes: two levels for a byte of nibbles,
+// one for a byte of an 8-bit format.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -83,7 +83,8 @@ void decode_nibbles(const Pairs& pairs, const std::uint8_t* codes, std::int64_t 
   if (count % 2) out[count - 1] = pairs[2 * std::size_t{codes[count / 2]}] * step;
 }
 
-// Elements [at, end) of one row (a flat tensor is one row) whose codes begin at `codes` and blocks at `block`.
+// Elements [at, end) of one row (a flat tensor is one row) whose codes begin at `codes` and blocks at
+// `block`.
 void decode_run(const QuantizedTensor& tensor, std::int64_t block_size, const std::uint8_t* codes,
                 std::int64_t block, std::int64_t at, std::int64_t end, float* out) {
   const Format format = tensor.spec.format;

@@ -7,8 +7,9 @@
 
 namespace halfbyte {
 
-// Rows [first, last) of the tensor (rows as in formats/quantized_tensor.h) into out[(last - first) * columns] of type
-// f32, bf16 or f16; out may have any alignment. The result does not depend on threads or implementation.
+// Rows [first, last) of the tensor (rows as in formats/quantized_tensor.h) into out[(last - first) * columns]
+// of type f32, bf16 or f16; out may have any alignment. The result does not depend on threads or
+// implementation.
 void dequantize_rows(const QuantizedTensor& tensor, std::int64_t first, std::int64_t last, DType dtype,
                      std::span<std::byte> out, ThreadPool& pool);
 

@@ -1,4 +1,5 @@
-// fake_quantize on the CPU: rows are shared among threads; each block is read, scaled, rounded and written in vectors.
+// fake_quantize on the CPU: rows are shared among threads; each block is read, scaled, rounded and written in
+// vectors.
 #include <algorithm>
 #include <atomic>
 
@@ -30,8 +31,8 @@ HWY_INLINE void RoundBlock(const Codec& codec, const float* x, std::int64_t coun
     hn::StoreU(hn::Mul(codec.Level(hn::Div(hn::LoadU(d, x + i), steps)), steps), d, out + i);
 }
 
-// Calls one(x, out) for every block of a row; a short last block is worked on in a copy padded with zeros. One gives
-// false where a value is not finite.
+// Calls one(x, out) for every block of a row; a short last block is worked on in a copy padded with zeros.
+// One gives false where a value is not finite.
 template <class One>
 HWY_INLINE bool ForBlocks(const float* x, std::int64_t count, std::int64_t block, float* out, One one) {
   std::int64_t i = 0;

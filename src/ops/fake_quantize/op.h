@@ -11,8 +11,9 @@ namespace halfbyte {
 
 enum class ScaleScope : std::uint8_t { tensor, row };  // which values share nvfp4's global scale
 
-// out[m, k] = dequantize(quantize(x))[m, k], bit for bit, with x as an f32 tensor of M rows and K columns (scope row: as
-// M tensors of one row). Formats: nvfp4, mxfp4, mxfp8_e4m3, mxfp8_e5m2, int4 and int8 (one scale a row, so per token).
+// out[m, k] = dequantize(quantize(x))[m, k], bit for bit, with x as an f32 tensor of M rows and K columns
+// (scope row: as M tensors of one row). Formats: nvfp4, mxfp4, mxfp8_e4m3, mxfp8_e5m2, int4 and int8 (one
+// scale a row, so per token).
 struct FakeQuantize {
   std::int64_t rows = 0, columns = 0;  // M, K
   const float* x = nullptr;            // [M, K], row stride x_stride

@@ -1,5 +1,5 @@
-// Vector forms of the codecs: levels and codes of many values at once, with the same roundings as src/formats. Compiled
-// once per instruction set; shared by quantize and fake_quantize.
+// Vector forms of the codecs: levels and codes of many values at once, with the same roundings as
+// src/formats. Compiled once per instruction set; shared by quantize and fake_quantize.
 
 // Per-target include guard.
 #if defined(HALFBYTE_OPS_QUANTIZE_CODEC_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -63,7 +63,8 @@ struct E2m1Codec {
     const DI di;
     const VI bits = hn::BitCast(di, level);
     const VI magnitude = hn::And(bits, hn::Set(di, 0x7FFFFFFF));
-    // From 1 on the code is the exponent and the first mantissa bit, 2 for 1.0 (0x3F8 << 20); below it is 0 or 1.
+    // From 1 on the code is the exponent and the first mantissa bit, 2 for 1.0 (0x3F8 << 20); below it is 0
+    // or 1.
     const VI large = hn::Sub(hn::ShiftRight<22>(magnitude), hn::Set(di, 252));
     const VI small = hn::ShiftRight<29>(magnitude);  // 0.5 is 0x3F0 << 20
     const auto is_large = hn::Gt(magnitude, hn::Set(di, 0x3F000000));

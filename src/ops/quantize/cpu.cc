@@ -203,8 +203,8 @@ struct Values {
   }
 };
 
-// Quantizes elements [first, last) of the tensor, a row or part of a flat tensor; `codes` and `block` are where its
-// packed codes and its scales begin.
+// Quantizes elements [first, last) of the tensor, a row or part of a flat tensor; `codes` and `block` are
+// where its packed codes and its scales begin.
 bool encode_run(const Quantize& args, std::int64_t first, std::int64_t last, std::uint8_t* codes,
                 std::int64_t block) {
   QuantizedTensor& out = *args.out;

@@ -1,5 +1,5 @@
-// Quantizes a tensor to a format: per block a scale from the largest magnitude, per value the nearest code (round to
-// nearest; the exact rules are on the card of each format in src/formats).
+// Quantizes a tensor to a format: per block a scale from the largest magnitude, per value the nearest code
+// (round to nearest; the exact rules are on the card of each format in src/formats).
 #pragma once
 
 #include <optional>
@@ -17,16 +17,16 @@ struct QuantizeOptions {
   std::optional<float> global_scale = std::nullopt;
 };
 
-// values: f32, bf16 or f16, of any shape and alignment. A NaN or an infinity is refused with its place (bf16 takes
-// them). The bytes are the same for any number of threads, any instruction set and any implementation.
+// values: f32, bf16 or f16, of any shape and alignment. A NaN or an infinity is refused with its place (bf16
+// takes them). The bytes are the same for any number of threads, any instruction set and any implementation.
 QuantizedTensor quantize(const TensorView& values, const QuantSpec& spec, ThreadPool& pool,
                          const QuantizeOptions& options = {});
 
 // Largest magnitude of a tensor; NaN or Inf where it holds one.
 float tensor_absmax(const TensorView& values, ThreadPool& pool);
 
-// What an implementation is handed. out has its arrays and, for nvfp4, its global scale; for nf4 and fp4 it fills
-// out->scales with absmax, one a block, also under double quantization.
+// What an implementation is handed. out has its arrays and, for nvfp4, its global scale; for nf4 and fp4 it
+// fills out->scales with absmax, one a block, also under double quantization.
 struct Quantize {
   TensorView values;
   Extent extent;
