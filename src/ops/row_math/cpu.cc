@@ -2,11 +2,14 @@
 
 #include "ops/row_math/op.h"
 
+// foreach_target.h compiles this file once a target and must come before the rest of Highway.
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/row_math/cpu.cc"
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace halfbyte {
