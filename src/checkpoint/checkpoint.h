@@ -1,0 +1,56 @@
+// A model directory as its tensors: plain ones as they lie in the file, quantized ones as codes and scales.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/halfbyte.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+
+namespace halfbyte {
+
+// Reads plain Hugging Face directories and those that halfbyte wrote. Opening checks config.json, every header and that
+// each quantized tensor has exactly its parts, in the right types and shapes; nothing is copied until it is asked for.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const std::filesystem::path& dir);
+
+  const std::filesystem::path& dir() const { return dir_; }
+  const std::string& config_file() const { return config_file_; }  // for messages
+  const Json& config() const { return *config_; }
+  const SafetensorsModel& files() const { return *files_; }
+  bool quantized() const { return !quantization_.tensors.empty(); }
+  const HalfbyteQuantization& quantization() const { return quantization_; }
+
+  // Names in the model's sense ("lm_head.weight"): a quantized tensor counts once, its parts not at all. Sorted.
+  std::vector<std::string> names() const;
+  bool has(std::string_view name) const;
+  Shape shape(std::string_view name) const;              // throws where there is none of that name
+  const TensorView* plain(std::string_view name) const;  // null where absent or quantized
+  bool is_quantized(std::string_view name) const { return quantization_.tensors.contains(name); }
+  // A copy of codes and scales; throws bad_input for a scale that is NaN, infinite or negative.
+  QuantizedTensor quantized(std::string_view name) const;
+  std::int64_t stored_bytes(std::string_view name) const;
+  // Gives back the memory of the mapped pages of that tensor.
+  void drop(std::string_view name) const;
+
+ private:
+  std::filesystem::path dir_;
+  std::string config_file_;
+  std::shared_ptr<const Json> config_;
+  std::unique_ptr<SafetensorsModel> files_;
+  HalfbyteQuantization quantization_;
+};
+
+// Everything of a model directory but the weights, for a quantized copy of it in `out`: config.json with its
+// quantization_config, and copies of the tokenizer's and generation's files that are there.
+void write_model_files(const Checkpoint& checkpoint, const HalfbyteQuantization& quantization,
+                       const std::filesystem::path& out);
+
+}  // namespace halfbyte
