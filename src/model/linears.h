@@ -1,0 +1,27 @@
+// The list of a model's linear layers and what feeds each: the one place that knows which of them share an
+// input.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+
+namespace halfbyte {
+
+// The four places of a layer whose output goes into linears, and the head's.
+enum class LinearInput { attention, attention_output, mlp, mlp_product, head };
+
+struct LinearInfo {
+  std::string name;        // "model.layers.3.mlp.down_proj"; the weight is name + ".weight", [out, in]
+  std::int64_t layer = 0;  // -1 for the head
+  LinearInput input = LinearInput::attention;
+  std::int64_t out = 0, in = 0;
+  bool bias = false;
+};
+
+// All linears in the order they run: q, k, v, o, gate, up, down of each layer, then lm_head.
+std::vector<LinearInfo> list_linears(const ModelConfig& config);
+
+}  // namespace halfbyte

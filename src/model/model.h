@@ -1,0 +1,66 @@
+// A llama-family model in memory and its forward pass, float32 throughout.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "core/tensor.h"
+#include "core/thread_pool.h"
+#include "model/config.h"
+#include "model/kv_cache.h"
+#include "model/linears.h"
+#include "ops/rope/op.h"
+
+namespace halfbyte {
+
+// A weight matrix decoded to float32, and how its input is quantized when the engine it stands for would do
+// so.
+struct Linear {
+  Array<float> weight;  // [out, in]
+  Array<float> bias;    // [out] or empty
+  std::int64_t out = 0, in = 0;
+  std::optional<ActivationSpec> activations;
+};
+
+struct Layer {
+  Array<float> attention_norm, mlp_norm;  // [hidden]
+  Array<float> q_norm, k_norm;            // [head_dim] or empty
+  Linear q, k, v, o, gate, up, down;
+};
+
+class Model {
+ public:
+  // Reads config.json and every weight of a model directory (plain or quantized by halfbyte). Throws Error
+  // naming file and tensor for anything missing, misshapen or superfluous-but-expected.
+  static Model load(const std::filesystem::path& dir, ThreadPool& pool);
+
+  const ModelConfig& config() const { return config_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }  // sentences for the user
+  std::int64_t parameters() const { return parameters_; }  // elements of all weights, a tied one once
+
+  // Runs ids as the next tokens after those in the cache and writes the final normed hidden states to
+  // hidden [ids, hidden size]. Throws bad_input for an id outside the vocabulary or a cache without room.
+  void forward(std::span<const std::int32_t> ids, KvCache& cache, float* hidden, ThreadPool& pool);
+
+  // logits [rows, vocab] of hidden [rows, hidden size].
+  void logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool) const;
+
+ private:
+  Model() = default;
+
+  ModelConfig config_;
+  std::vector<Layer> layers_;
+  Array<float> embedding_;   // [vocab, hidden]
+  Array<float> final_norm_;  // [hidden]
+  Linear head_;              // empty weight when the embedding serves
+  std::optional<RopeTable> rope_;
+  std::vector<std::string> warnings_;
+  std::int64_t parameters_ = 0;
+};
+
+}  // namespace halfbyte
