@@ -1,0 +1,178 @@
+// halfbyte quantize: a model directory in, a quantized checkpoint out.
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "core/fail.h"
+#include "io/output.h"
+#include "io/text.h"
+#include "model/linears.h"
+#include "quantize/plan.h"
+#include "quantize/rtn.h"
+
+namespace halfbyte::cli {
+
+namespace {
+
+struct Options {
+  std::string model, out, format, activations = "bf16", global_scale = "pow2", mx_scale = "floor",
+                                  scope = "tensor";
+  std::int64_t block_size = 0;
+  bool double_quant = false, four_six = false, overwrite = false;
+  std::vector<std::string> keep{"lm_head"};
+  int threads = 1;
+};
+
+// The spec of a format under the rules given on the command line, where they apply to it.
+QuantSpec make_spec(const Options& options, Format format) {
+  QuantSpec spec{.format = format};
+  const FormatInfo& info = format_info(format);
+  if (info.scale == ScaleKind::e4m3_and_global)
+    spec.global_scale = global_scale_rule_from_name(options.global_scale);
+  if (info.scale == ScaleKind::e8m0) spec.mx_scale = mx_scale_rule_from_name(options.mx_scale);
+  return spec;
+}
+
+std::optional<ActivationSpec> activations_of(const Options& options, const QuantSpec& weights) {
+  QuantSpec spec = weights;
+  if (options.activations != "same") {
+    const Format format = format_from_name(options.activations);
+    if (format == Format::bf16) return std::nullopt;
+    spec = make_spec(options, format);
+    if (format == Format::nvfp4) spec.four_six = options.four_six;
+  }
+  if (spec.format == Format::nf4 || spec.format == Format::fp4)
+    fail_input(
+        "--activations {}: {} is a format for weights only; use bf16, nvfp4, mxfp4, mxfp8, int8 or int4",
+        options.activations, format_name(spec.format));
+  if (options.scope != "tensor" && options.scope != "token")
+    fail_input("--activation-scope is {}, expected tensor or token", quote(options.scope));
+  return ActivationSpec{
+      .spec = spec, .scope = options.scope == "tensor" ? ActivationScope::tensor : ActivationScope::token};
+}
+
+void print_summary(const QuantizePlan& plan, const QuantizeSummary& summary) {
+  fmt::print("{:<34} {:>8} {:>14} {:>14} {:>12}\n", "precision", "tensors", "elements", "bytes",
+             "bits/weight");
+  PrecisionTotals all;
+  const auto row = [](const std::string& name, const PrecisionTotals& t) {
+    fmt::print("{:<34} {:>8} {:>14} {:>14} {:>12.3f}\n", name, t.tensors, t.elements, t.bytes,
+               t.elements ? 8.0 * static_cast<double>(t.bytes) / static_cast<double>(t.elements) : 0.0);
+  };
+  for (const auto& [name, totals] : summary.precisions) {
+    row(name, totals);
+    all.tensors += totals.tensors;
+    all.elements += totals.elements;
+    all.bytes += totals.bytes;
+  }
+  row("all", all);
+  // Tensors of all layers that are alike share a line: "model.layers.*.input_layernorm.weight".
+  std::map<std::string, std::pair<std::int64_t, std::string>> kept;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (tensor.spec) continue;
+    std::string name;
+    for (std::size_t i = 0; i < tensor.name.size();) {
+      const std::size_t dot = std::min(tensor.name.find('.', i), tensor.name.size());
+      const std::string part = tensor.name.substr(i, dot - i);
+      name += (name.empty() ? "" : ".") +
+              (part.find_first_not_of("0123456789") == std::string::npos ? "*" : part);
+      i = dot + 1;
+    }
+    auto& line = kept[name];
+    ++line.first;
+    line.second = tensor.reason;
+  }
+  fmt::print("\nleft alone\n");
+  for (const auto& [name, line] : kept) fmt::print("  {:<52} {:>5}  {}\n", name, line.first, line.second);
+}
+
+void run(const Options& options) {
+  QuantSpec weights = make_spec(options, format_from_name(options.format));
+  weights.block_size = options.block_size;
+  weights.double_quant = options.double_quant;
+  weights.four_six = options.four_six;
+  validate(weights);
+
+  const auto start = std::chrono::steady_clock::now();
+  const Checkpoint checkpoint(options.model);
+  std::vector<std::string> linears;
+  for (const LinearInfo& linear :
+       list_linears(parse_model_config(checkpoint.config(), checkpoint.config_file())))
+    linears.push_back(linear.name);
+  PlanOptions plan_options{
+      .weights = weights, .activations = activations_of(options, weights), .keep = options.keep};
+  std::erase(plan_options.keep, "none");
+  const QuantizePlan plan = make_plan(checkpoint, linears, plan_options);
+
+  OutputDirectory out(options.out, options.overwrite);
+  ThreadPool pool(options.threads);
+  QuantizeSummary summary;
+  {
+    Progress progress("quantizing", static_cast<std::int64_t>(plan.tensors.size()));
+    summary = quantize_rtn(checkpoint, plan, out.temporary(), pool,
+                           [&](std::int64_t done, const std::string& name) { progress.update(done, name); });
+  }
+  out.commit();
+  print_summary(plan, summary);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  fmt::print("\n{}: {:.1f} MB in {:.2f} s, peak memory {:.0f} MB\n", options.out,
+             1e-6 * static_cast<double>(summary.file_bytes),
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+             static_cast<double>(usage.ru_maxrss) / 1024.0);
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("quantize", "Round a model's linear layers to a 4- or 8-bit format");
+  command->add_option("model", options->model, "Model directory (config.json, safetensors, tokenizer)")
+      ->required();
+  command->add_option("-o,--output", options->out, "Directory to write; appears only when complete")
+      ->required();
+  command->add_option("--format", options->format, "nf4, fp4, nvfp4, mxfp4, mxfp8, mxfp8_e5m2, int4 or int8")
+      ->required();
+  command
+      ->add_option("--block-size", options->block_size, "Values that share a scale (0: the format's default)")
+      ->capture_default_str();
+  command->add_flag("--double-quant", options->double_quant, "nf4, fp4: store the scales in 8 bits");
+  command->add_flag("--four-six", options->four_six,
+                    "nvfp4: for each block the better of a scale to 6 and one to 4");
+  command
+      ->add_option("--global-scale", options->global_scale,
+                   "nvfp4: pow2, amax, compressed-tensors or modelopt")
+      ->capture_default_str();
+  command
+      ->add_option("--mx-scale", options->mx_scale,
+                   "mxfp4, mxfp8: floor, ceil, rceil, even, compressed-tensors or modelopt")
+      ->capture_default_str();
+  command
+      ->add_option("--activations", options->activations,
+                   "How engines round the inputs of these layers: bf16 (not at all), same, or a format")
+      ->capture_default_str();
+  command
+      ->add_option("--activation-scope", options->scope,
+                   "nvfp4 activations: one global scale a tensor or a token")
+      ->capture_default_str();
+  command
+      ->add_option("--keep", options->keep, "Linear layers to leave alone: names, parts or patterns, or none")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_flag("--overwrite", options->overwrite, "Replace the output directory if it is a model");
+  add_threads(*command, options->threads);
+  command->footer(
+      "Examples:\n  halfbyte quantize smollm2 -o smollm2-nf4 --format nf4 --double-quant\n"
+      "  halfbyte quantize smollm2 -o smollm2-w4a4 --format nvfp4 --activations same --keep "
+      "lm_head,layers.0");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace halfbyte::cli
