@@ -1,0 +1,36 @@
+// Perplexity of a model over token windows, and how far its predictions are from a reference model's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "eval/text.h"
+#include "model/model.h"
+
+namespace halfbyte {
+
+struct PerplexityResult {
+  double perplexity =
+      0;  // exp of the mean: of the window means (windows protocol), of all predictions (document)
+  double stderr_ = 0;  // standard error of perplexity from the spread of the window means; 0 for one window
+  std::vector<double> nll_per_window;    // mean of -log p over the window's predictions, nats
+  std::int64_t tokens = 0;               // predictions scored
+  std::optional<double> kl_mean;         // mean KL(reference || model) over all predictions, nats a token
+  std::optional<double> top1_agreement;  // share of predictions whose most likely token is the reference's
+  double seconds = 0;                    // of the scoring alone
+};
+
+struct PerplexityProgress {
+  std::int64_t window = 0, windows = 0;
+  double perplexity = 0;  // so far
+};
+
+// Scores every window from an empty cache. The reference model, when given, sees the same windows; it must
+// have the same vocabulary. progress is called after each window.
+PerplexityResult evaluate_perplexity(Model& model, Model* reference, const std::vector<TokenWindow>& windows,
+                                     Protocol protocol, ThreadPool& pool,
+                                     const std::function<void(const PerplexityProgress&)>& progress = {});
+
+}  // namespace halfbyte
