@@ -71,8 +71,9 @@ class Cursor {
                                 : array.type == GgufType::string ? 8
                                                                  : 12;
     if (count > left() / least)
-      fail_input("{}: {} declares an array of {} elements of type {}, but only {} bytes follow", file_,
-                 part(), count, gguf_type_name(array.type), left());
+      fail_input(
+          "{}: {} declares an array of {} elements of type {}, but only {} bytes follow; was it cut off?",
+          file_, part(), count, gguf_type_name(array.type), left());
     array.count = static_cast<std::int64_t>(count);
     if (size) {
       array.bytes = take(count * least);

@@ -33,6 +33,7 @@ class Scratch {
 
   std::filesystem::path write(const std::string& name, const std::string& bytes) const {
     std::filesystem::create_directories((path_ / name).parent_path());
+    std::filesystem::remove(path_ / name);  // cheaper than truncating: some file systems flush after that
     std::ofstream(path_ / name, std::ios::binary) << bytes;
     return path_ / name;
   }
