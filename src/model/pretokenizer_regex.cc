@@ -198,6 +198,7 @@ class Translator {
   void group() {
     static constexpr std::array<std::string_view, 8> kOpenings = {
         "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)"};
+    if (in_.substr(at_, 2) == "(*") refuse("a verb or an unescaped * after (");
     if (in_.substr(at_, 2) != "(?") {
       out_ += '(';
       ++at_;

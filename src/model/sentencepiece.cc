@@ -8,6 +8,7 @@
 #include "io/text.h"
 #include "model/tokenizer_added.h"
 #include "model/tokenizer_backend.h"
+#include "model/tokenizer_decoder.h"
 
 namespace halfbyte {
 
@@ -85,6 +86,10 @@ class SentencePieceTokenizer final : public TokenizerBackend {
     }
     flush();
     return text;
+  }
+
+  std::optional<char> byte_of(std::int32_t id) const override {
+    return id < size() && pieces_.IsByte(id) ? named_byte(pieces_.IdToPiece(id)) : std::nullopt;
   }
 
  private:

@@ -12,9 +12,6 @@ namespace halfbyte {
 
 namespace {
 
-// A character has at most four bytes, so more tokens than this cannot be waiting for its end.
-constexpr std::size_t kMostHeldBack = 4;
-
 std::optional<std::int32_t> id_of_token(const TokenizerBackend& backend,
                                         const std::optional<std::string>& token, std::string_view name,
                                         const std::filesystem::path& dir) {
@@ -83,8 +80,12 @@ std::string TokenStream::push(std::int32_t id) {
     return text;
   }
   ids_.push_back(id);
+  if (const auto byte = tokenizer_.backend_->byte_of(id)) {
+    bytes_ += *byte;
+    if (whole_characters(bytes_) < bytes_.size()) return "";
+  }
+  bytes_.clear();
   std::string text = tokenizer_.backend_->decode(ids_, skip_special_);
-  if (text.ends_with("\uFFFD") && ids_.size() - given_ < kMostHeldBack) return "";
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(given_));
   if (text.starts_with(given_text_))
     text.erase(0, given_text_.size());
@@ -97,10 +98,6 @@ std::string TokenStream::push(std::int32_t id) {
 
 std::string TokenStream::finish() {
   std::string text = utf8_lossy(bytes_);
-  if (ids_.size() > given_) {
-    text = tokenizer_.backend_->decode(ids_, skip_special_);
-    if (text.starts_with(given_text_)) text.erase(0, given_text_.size());
-  }
   bytes_.clear();
   ids_.clear();
   given_ = 0;

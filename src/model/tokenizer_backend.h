@@ -26,6 +26,8 @@ class TokenizerBackend {
   virtual std::string decode(std::span<const std::int32_t> ids, bool skip_special) const = 0;
   // The bytes of one token where decoding is their concatenation, or nothing where it is more than that.
   virtual std::optional<std::string> bytes_of(std::int32_t) const { return std::nullopt; }
+  // The byte that a token like <0x0A> stands for among tokens of text.
+  virtual std::optional<char> byte_of(std::int32_t) const { return std::nullopt; }
 };
 
 // tokenizer.json

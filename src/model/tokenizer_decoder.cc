@@ -35,18 +35,6 @@ Tokens byte_level(Tokens tokens) {
   return {utf8_lossy(bytes)};
 }
 
-// The byte that "<0x0A>" names.
-std::optional<char> named_byte(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-  unsigned value = 0;
-  for (char c : token.substr(3, 2)) {
-    const auto digit = std::string_view("0123456789abcdef").find(static_cast<char>(c | 0x20));
-    if (digit == std::string_view::npos || (digit < 10 && (c < '0' || c > '9'))) return std::nullopt;
-    value = value * 16 + static_cast<unsigned>(digit);
-  }
-  return static_cast<char>(value);
-}
-
 // A run of byte tokens is one text where it is sound UTF-8, and one U+FFFD a byte where it is not.
 Tokens byte_fallback(Tokens tokens) {
   Tokens out;
@@ -131,14 +119,17 @@ std::string read_character(const Json& value, std::string_view key, std::string_
   return text;
 }
 
-void read_steps(const Json& value, std::string_view where, std::vector<Step>& steps) {
+// Whether one of the steps is ByteFallback.
+bool read_steps(const Json& value, std::string_view where, std::vector<Step>& steps) {
+  bool fallback = false;
   const std::string type = json_string(value, "type", where);
   if (type == "Sequence") {
-    for (const Json& step : json_array(value, "decoders", where)) read_steps(step, where, steps);
+    for (const Json& step : json_array(value, "decoders", where)) fallback |= read_steps(step, where, steps);
   } else if (type == "ByteLevel") {
     steps.push_back(byte_level);
   } else if (type == "ByteFallback") {
     steps.push_back(byte_fallback);
+    fallback = true;
   } else if (type == "Fuse") {
     steps.push_back([](Tokens tokens) { return join(std::move(tokens), ""); });
   } else if (type == "Replace") {
@@ -157,9 +148,21 @@ void read_steps(const Json& value, std::string_view where, std::vector<Step>& st
          "Replace, Sequence and Strip",
          where, quote(type));
   }
+  return fallback;
 }
 
 }  // namespace
+
+std::optional<char> named_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  unsigned value = 0;
+  for (char c : token.substr(3, 2)) {
+    const auto digit = std::string_view("0123456789abcdef").find(static_cast<char>(c | 0x20));
+    if (digit == std::string_view::npos || (digit < 10 && (c < '0' || c > '9'))) return std::nullopt;
+    value = value * 16 + static_cast<unsigned>(digit);
+  }
+  return static_cast<char>(value);
+}
 
 TokenDecoder TokenDecoder::from_json(const Json& value, std::string_view file) {
   TokenDecoder result;
@@ -167,7 +170,7 @@ TokenDecoder TokenDecoder::from_json(const Json& value, std::string_view file) {
     result.steps_.push_back([](Tokens tokens) { return join(std::move(tokens), " "); });
     return result;
   }
-  read_steps(value, fmt::format("{}: decoder", file), result.steps_);
+  result.byte_fallback_ = read_steps(value, fmt::format("{}: decoder", file), result.steps_);
   result.byte_level_ = json_string(value, "type", file) == "ByteLevel";
   return result;
 }

@@ -90,6 +90,10 @@ class JsonTokenizer final : public TokenizerBackend {
     return characters_to_bytes(decoded_form(id));
   }
 
+  std::optional<char> byte_of(std::int32_t id) const override {
+    return decoder_.has_byte_fallback() ? named_byte(decoded_form(id)) : std::nullopt;
+  }
+
  private:
   using Cache = std::unordered_map<std::string, std::vector<std::int32_t>>;
 
