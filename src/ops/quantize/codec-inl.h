@@ -129,23 +129,34 @@ struct IntegerCodec {
 using Int4Codec = IntegerCodec<8, 7, 15>;
 using Int8Codec = IntegerCodec<127, 127, 255>;
 
+// Sum of the lanes in the order of nvfp4_block_error: the upper half is added to the lower one until one is
+// left.
+template <class D>
+HWY_INLINE float SumByHalves(D d, hn::Vec<D> v) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)d;  // one lane; this target has no halves
+#else
+  if constexpr (hn::MaxLanes(D()) > 1) {
+    const hn::Half<D> half;
+    return SumByHalves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+#endif
+  return hn::GetLane(v);
+}
+
 // Squared error of a block of 16, summed in the order of nvfp4_block_error.
 HWY_INLINE float Nvfp4BlockError(const E2m1Codec& codec, const float* x, float step) {
   const DF d;
-  HWY_ALIGN float squares[16];
   const VF steps = hn::Set(d, step);
-  for (std::int64_t i = 0; i < 16; i += kLanes) {
-    const VF value = hn::LoadU(d, x + i);
+  VF squares[16 / kLanes];
+  for (std::int64_t i = 0; i < 16 / kLanes; ++i) {
+    const VF value = hn::LoadU(d, x + i * kLanes);
     const VF error = hn::Sub(hn::Mul(codec.Level(hn::Div(value, steps)), steps), value);
-    hn::Store(hn::Mul(error, error), d, squares + i);
+    squares[i] = hn::Mul(error, error);
   }
-  const hn::CappedTag<float, 8> d8;
-  for (std::size_t i = 0; i < 8; i += hn::MaxLanes(d8))
-    hn::Store(hn::Add(hn::Load(d8, squares + i), hn::Load(d8, squares + i + 8)), d8, squares + i);
-  const hn::CappedTag<float, 4> d4;
-  for (std::size_t i = 0; i < 4; i += hn::MaxLanes(d4))
-    hn::Store(hn::Add(hn::Load(d4, squares + i), hn::Load(d4, squares + i + 4)), d4, squares + i);
-  return (squares[0] + squares[2]) + (squares[1] + squares[3]);
+  for (std::int64_t half = 8 / kLanes; half; half /= 2)
+    for (std::int64_t i = 0; i < half; ++i) squares[i] = hn::Add(squares[i], squares[i + half]);
+  return SumByHalves(d, squares[0]);
 }
 
 // Scale code of a block of 16 with that absmax.
