@@ -12,16 +12,13 @@ void add_info(CLI::App& app);
 void add_import(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_inspect(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_report(CLI::App& app);
 
 inline constexpr AddCommand kCommands[] = {
-    add_info,
-    add_import,
-    add_tokenize,
-    add_eval,
-    add_quantize,
-    add_report,
+    add_info, add_import, add_tokenize, add_eval, add_generate, add_inspect, add_quantize, add_report,
 };
 
 }  // namespace halfbyte::cli

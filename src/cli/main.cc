@@ -7,12 +7,14 @@
 
 #include "cli/commands.h"
 #include "halfbyte/error.h"
+#include "io/cleanup.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"halfbyte: 4-bit floating-point numbers for large language models", "halfbyte"};
   app.set_version_flag("--version", "halfbyte " HALFBYTE_VERSION);
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help of every subcommand");
+  halfbyte::install_cleanup_handler();
   for (const auto add : halfbyte::cli::kCommands) add(app);
   try {
     app.parse(argc, argv);

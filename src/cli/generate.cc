@@ -1,0 +1,119 @@
+// halfbyte generate: continue a prompt or answer a chat message, token by token.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "core/fail.h"
+#include "model/chat_template.h"
+#include "model/model.h"
+#include "model/sampler.h"
+#include "model/tokenizer.h"
+
+namespace halfbyte::cli {
+
+namespace {
+
+struct Options {
+  std::string model, prompt, system;
+  bool raw = false, quiet = false;
+  std::int64_t max_tokens = 128;
+  SamplingOptions sampling;
+  int threads = 1;
+};
+
+std::vector<std::int32_t> prompt_ids(const Options& options, const Tokenizer& tokenizer) {
+  if (options.raw) return tokenizer.encode(options.prompt, true);
+  const std::optional<std::string> chat_template = tokenizer.chat_template();
+  if (!chat_template)
+    fail_input("{}: the tokenizer has no chat template; use --raw to continue the prompt as plain text",
+               options.model);
+  std::vector<Message> messages;
+  if (!options.system.empty()) messages.push_back({"system", options.system});
+  messages.push_back({"user", options.prompt});
+  // The template writes BOS itself where the model wants it.
+  const TokenizerConfig& config = tokenizer.config();
+  return tokenizer.encode(render_chat(*chat_template, messages,
+                                      {.bos_token = config.bos_token.value_or(""),
+                                       .eos_token = config.eos_token.value_or(""),
+                                       .flags = {}}),
+                          false);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void run(const Options& options) {
+  if (options.max_tokens < 1) fail_input("--max-tokens is {}, expected at least 1", options.max_tokens);
+  Sampler sampler(options.sampling);
+  const Tokenizer tokenizer = Tokenizer::load(options.model);
+  const std::vector<std::int32_t> ids = prompt_ids(options, tokenizer);
+  if (ids.empty()) fail_input("the prompt is empty");
+  ThreadPool pool(options.threads);
+  Model model = Model::load(options.model, pool);
+  for (const std::string& warning : model.warnings()) fmt::print(stderr, "warning: {}\n", warning);
+  const ModelConfig& config = model.config();
+
+  // Rows of the head beyond the tokenizer's vocabulary are padding that stands for no text: never sampled.
+  const std::int64_t vocab = std::min<std::int64_t>(config.vocab, tokenizer.vocab_size());
+  const auto prompt_size = static_cast<std::int64_t>(ids.size());
+  KvCache cache(config, prompt_size + options.max_tokens);
+  Array<float> hidden(prompt_size * config.hidden), logits(config.vocab);
+  const auto start = std::chrono::steady_clock::now();
+  model.forward(ids, cache, hidden.data(), pool);
+  model.logits(hidden.data() + (prompt_size - 1) * config.hidden, 1, logits.data(), pool);
+  const double prompt_seconds = seconds_since(start);
+
+  const auto generation_start = std::chrono::steady_clock::now();
+  TokenStream decoder(tokenizer);
+  std::int64_t generated = 0;
+  for (; generated < options.max_tokens;) {
+    const std::int32_t next = sampler.next(logits.data(), vocab);
+    ++generated;
+    if (std::find(config.eos.begin(), config.eos.end(), next) != config.eos.end()) break;
+    fmt::print("{}", decoder.push(next));
+    std::fflush(stdout);
+    if (generated == options.max_tokens) break;
+    model.forward({&next, 1}, cache, hidden.data(), pool);
+    model.logits(hidden.data(), 1, logits.data(), pool);
+  }
+  fmt::print("{}\n", decoder.finish());
+  if (!options.quiet)
+    fmt::print(stderr, "prompt {} tokens, {:.1f} a second; generated {} tokens, {:.1f} a second\n",
+               prompt_size, static_cast<double>(prompt_size) / prompt_seconds, generated,
+               static_cast<double>(generated) / seconds_since(generation_start));
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("generate", "Answer a message or continue a text");
+  command->add_option("model", options->model, "Model directory, plain or quantized")->required();
+  command->add_option("-p,--prompt", options->prompt, "The message, or with --raw the text to continue")
+      ->required();
+  command->add_option("--system", options->system, "A system message before it");
+  command->add_flag("--raw", options->raw, "Continue the prompt as it is, without the chat template");
+  command->add_option("-n,--max-tokens", options->max_tokens, "Tokens to generate at most")
+      ->capture_default_str();
+  command->add_option("--temperature", options->sampling.temperature, "0: always the most likely token")
+      ->capture_default_str();
+  command->add_option("--top-k", options->sampling.top_k, "Choose among the k most likely (0: all)")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", options->sampling.top_p, "Choose among the fewest that reach this probability")
+      ->capture_default_str();
+  command->add_option("--seed", options->sampling.seed, "Of the random choices")->capture_default_str();
+  command->add_flag("--quiet", options->quiet, "No speed line at the end");
+  add_threads(*command, options->threads);
+  command->footer(
+      "Examples:\n  halfbyte generate smollm2-nvfp4 -p \"What is gravity?\"\n"
+      "  halfbyte generate smollm2 --raw -p \"Once upon a time\" --temperature 0.8 --top-p 0.95 --seed 1");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace halfbyte::cli
