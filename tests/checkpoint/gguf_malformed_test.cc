@@ -386,6 +386,19 @@ TEST(MalformedModel, SoundOnesAreImported) {
   EXPECT_EQ(scratch.entries(), 13u);
 }
 
+TEST(MalformedModel, FuzzSeeds) {
+  int imported = 0, files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(HALFBYTE_GOLDEN) + "/../../fuzz/seeds/gguf")) {
+    const Scratch scratch;
+    ++files;
+    if (!test::thrown_by([&] { import_gguf(entry.path(), scratch / "out", false, {}); })) ++imported;
+    EXPECT_LE(scratch.entries(), 6u);
+  }
+  EXPECT_GE(files, 4);
+  EXPECT_EQ(imported, 3);
+}
+
 TEST(MalformedModel, AreRefusedAndLeaveNothing) {
   for (const Case& row : kCases) {
     const Scratch scratch;
