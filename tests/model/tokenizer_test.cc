@@ -45,7 +45,8 @@ TEST(Tokenizer, GoldenIds) {
   for (const fs::path& folder : folders) {
     SCOPED_TRACE(folder.filename().string());
     const Tokenizer tokenizer = Tokenizer::load(folder);
-    for (const Json& row : read_json_file(folder / "cases.json")["encode"]) {
+    const Json cases = read_json_file(folder / "cases.json");
+    for (const Json& row : cases["encode"]) {
       const std::string text = row["text"];
       EXPECT_EQ(tokenizer.encode(text, true), row["ids"].get<std::vector<std::int32_t>>())
           << row["text"].dump();
