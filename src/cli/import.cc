@@ -2,12 +2,13 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "checkpoint/gguf.h"
 #include "cli/commands.h"
-#include "io/cleanup.h"
 
 namespace halfbyte::cli {
 
@@ -19,7 +20,6 @@ struct Options {
 };
 
 void run(const Options& options) {
-  install_cleanup_handler();
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   std::int64_t shown = -1;
   const auto progress = [&](std::int64_t done, std::int64_t total) {
