@@ -16,9 +16,11 @@ void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_report(CLI::App& app);
+void add_calibrate(CLI::App& app);
 
 inline constexpr AddCommand kCommands[] = {
-    add_info, add_import, add_tokenize, add_eval, add_generate, add_inspect, add_quantize, add_report,
+    add_info,    add_import,   add_tokenize, add_eval,      add_generate,
+    add_inspect, add_quantize, add_report,   add_calibrate,
 };
 
 }  // namespace halfbyte::cli

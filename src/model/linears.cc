@@ -2,6 +2,25 @@
 
 namespace halfbyte {
 
+std::string input_name(LinearInput input, std::int64_t layer) {
+  const auto in_layer = [&](const char* part) {
+    return "model.layers." + std::to_string(layer) + "." + part;
+  };
+  switch (input) {
+    case LinearInput::attention:
+      return in_layer("attention");
+    case LinearInput::attention_output:
+      return in_layer("attention_output");
+    case LinearInput::mlp:
+      return in_layer("mlp");
+    case LinearInput::mlp_product:
+      return in_layer("mlp_product");
+    case LinearInput::head:
+      break;
+  }
+  return "head";
+}
+
 std::vector<LinearInfo> list_linears(const ModelConfig& config) {
   const std::int64_t q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
   std::vector<LinearInfo> linears;

@@ -21,6 +21,10 @@ struct LinearInfo {
   bool bias = false;
 };
 
+// "model.layers.3.attention", "model.layers.3.attention_output", ".mlp", ".mlp_product", "head": the name of that input in
+// statistics, plans and checkpoints.
+std::string input_name(LinearInput input, std::int64_t layer);
+
 // All linears in the order they run: q, k, v, o, gate, up, down of each layer, then lm_head.
 std::vector<LinearInfo> list_linears(const ModelConfig& config);
 

@@ -104,6 +104,9 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
   }
 
   const auto eps = static_cast<float>(config_.rms_eps);
+  const auto observe = [&](LinearInput input, std::int64_t layer, const float* values, std::int64_t columns) {
+    if (observer_) observer_(input, layer, values, rows, columns);
+  };
   Array<float> normed(rows * size), q(rows * q_size), attended(rows * q_size), added(rows * size);
   Array<float> gate(rows * config_.intermediate), up(rows * config_.intermediate), scratch;
   for (std::int64_t i = 0; i < config_.layers; ++i) {
@@ -120,6 +123,7 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
               .out = normed.data(),
               .out_stride = size},
              pool);
+    observe(LinearInput::attention, i, normed.data(), size);
     QuantizedInput attention_input(normed.data(), rows, size, scratch, pool);
     apply(layer.q, attention_input, rows, q.data(), pool);
     apply(layer.k, attention_input, rows, keys, pool);
@@ -143,6 +147,7 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
                .v = cache.values(i),
                .out = attended.data()},
               pool);
+    observe(LinearInput::attention_output, i, attended.data(), q_size);
     QuantizedInput output_input(attended.data(), rows, q_size, scratch, pool);
     apply(layer.o, output_input, rows, added.data(), pool);
     add(x.data(), added.data(), rows * size);
@@ -156,10 +161,12 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
               .out = normed.data(),
               .out_stride = size},
              pool);
+    observe(LinearInput::mlp, i, normed.data(), size);
     QuantizedInput mlp_input(normed.data(), rows, size, scratch, pool);
     apply(layer.gate, mlp_input, rows, gate.data(), pool);
     apply(layer.up, mlp_input, rows, up.data(), pool);
     silu_mul(gate.data(), up.data(), gate.data(), rows * config_.intermediate, pool);
+    observe(LinearInput::mlp_product, i, gate.data(), config_.intermediate);
     QuantizedInput product_input(gate.data(), rows, config_.intermediate, scratch, pool);
     apply(layer.down, product_input, rows, added.data(), pool);
     add(x.data(), added.data(), rows * size);
@@ -174,6 +181,7 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
             .out = hidden,
             .out_stride = size},
            pool);
+  observe(LinearInput::head, -1, hidden, size);
 }
 
 void Model::logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool) const {

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -33,6 +35,11 @@ struct Layer {
   Linear q, k, v, o, gate, up, down;
 };
 
+// Is shown what goes into linears, before it is rounded: x [rows, columns], the input of that place of that layer
+// (linears.h). The head's input is shown for every row, whether its logits are asked for or not.
+using InputObserver = std::function<void(LinearInput input, std::int64_t layer, const float* x,
+                                         std::int64_t rows, std::int64_t columns)>;
+
 class Model {
  public:
   // Reads config.json and every weight of a model directory (plain or quantized by halfbyte). Throws Error
@@ -46,6 +53,9 @@ class Model {
   // Runs ids as the next tokens after those in the cache and writes the final normed hidden states to
   // hidden [ids, hidden size]. Throws bad_input for an id outside the vocabulary or a cache without room.
   void forward(std::span<const std::int32_t> ids, KvCache& cache, float* hidden, ThreadPool& pool);
+
+  // Called in every forward() from now on, on its thread; empty: nobody looks.
+  void observe_inputs(InputObserver observer) { observer_ = std::move(observer); }
 
   // logits [rows, vocab] of hidden [rows, hidden size].
   void logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool) const;
@@ -61,6 +71,7 @@ class Model {
   std::optional<RopeTable> rope_;
   std::vector<std::string> warnings_;
   std::int64_t parameters_ = 0;
+  InputObserver observer_;
 };
 
 }  // namespace halfbyte

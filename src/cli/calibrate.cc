@@ -1,0 +1,111 @@
+// halfbyte calibrate: text through a model, statistics of what goes into its linears out.
+#include "calibrate/calibrate.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <memory>
+
+#include "calibrate/stats_file.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "core/fail.h"
+
+namespace halfbyte::cli {
+
+namespace {
+
+constexpr std::int64_t kFewSamples = 64;
+
+struct Options {
+  std::string model, out, field = "text";
+  std::vector<std::string> texts, jsonls;
+  SampleOptions samples;
+  int threads = 1;
+};
+
+void run(const Options& options) {
+  if (options.texts.empty() && options.jsonls.empty())
+    fail_input(
+        "no calibration text: give --text FILE or --jsonl FILE, a few hundred thousand tokens of what the "
+        "model "
+        "will read");
+  const auto start = std::chrono::steady_clock::now();
+  if (Checkpoint(options.model).quantized())
+    fail_input("{}: the model is quantized; calibrate the original, whose inputs the methods compare with",
+               options.model);
+  const Tokenizer tokenizer = Tokenizer::load(options.model);
+  std::vector<std::vector<std::int32_t>> sources;
+  for (const std::string& path : options.texts) sources.push_back(tokens_of_text(path, tokenizer));
+  for (const std::string& path : options.jsonls)
+    sources.push_back(tokens_of_jsonl(path, options.field, tokenizer));
+  const SampleSet samples(std::move(sources), options.samples);
+  const auto count = static_cast<std::int64_t>(samples.size());
+  if (count < options.samples.samples)
+    fmt::print(stderr, "note: the text fills {} samples of {} tokens, {} were asked for\n", count,
+               samples[0].size(), options.samples.samples);
+  if (count < kFewSamples)
+    fmt::print(
+        stderr,
+        "warning: {} samples are few, maxima of rare channels may be missed; 512 to 1024 are advised\n",
+        count);
+
+  ThreadPool pool(options.threads);
+  Model model = Model::load(options.model, pool);
+  for (const std::string& warning : model.warnings()) fmt::print(stderr, "warning: {}\n", warning);
+  Calibration result;
+  {
+    Progress progress("calibrating", count);
+    result = calibrate(model, samples, options.samples, pool, [&](const CalibrationProgress& p) {
+      progress.update(p.done, p.dropped ? fmt::format("{} dropped", p.dropped) : "");
+    });
+  }
+  for (const auto& [name, dropped] : result.dropped_at)
+    fmt::print(stderr, "warning: {} samples dropped, NaN or infinite first in {}\n", dropped, name);
+  for (const std::string& name : result.zero_inputs)
+    fmt::print(stderr, "warning: {} was always zero; its largest magnitude counts as {:g}\n", name,
+               kZeroInputAbsmax);
+  write_stats(options.out, result.stats);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  fmt::print(
+      "{}: {} inputs over {} tokens in {} samples of {} (of {} in the text), {} dropped, {:.1f} s, peak "
+      "memory {:.0f} MB\n",
+      options.out, result.stats.inputs.size(), result.stats.tokens, result.stats.samples, samples[0].size(),
+      samples.available(), result.stats.dropped,
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+      static_cast<double>(usage.ru_maxrss) / 1024.0);
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Statistics of what goes into a model's linear layers, over text");
+  command->add_option("model", options->model, "Model directory, not quantized")->required();
+  command->add_option("--text", options->texts, "UTF-8 text files; sources may be mixed");
+  command->add_option("--jsonl", options->jsonls, "Files with a JSON object a line");
+  command->add_option("--field", options->field, "The member of these objects that holds the text")
+      ->capture_default_str();
+  command->add_option("-o,--output", options->out, "Statistics file to write (safetensors)")->required();
+  command
+      ->add_option("--samples", options->samples.samples, "Samples to run at most; 512 to 1024 are advised")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--seq-len", options->samples.seq_len, "Tokens a sample")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--seed", options->samples.seed, "Of the shuffle that picks the samples")
+      ->capture_default_str();
+  add_threads(*command, options->threads);
+  command->footer(
+      "Examples:\n  halfbyte calibrate smollm2 --text news.txt code.txt -o stats.safetensors\n"
+      "  halfbyte calibrate smollm2 --jsonl chats.jsonl --field text --samples 256 --seq-len 512 -o "
+      "stats.safetensors");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace halfbyte::cli
