@@ -12,7 +12,7 @@ failures=0
 
 # Sanitizers reserve more address space than a limit may allow; then the program runs without one.
 limit=4000000
-(ulimit -v $limit && "$halfbyte" --version) >/dev/null 2>&1 || limit=unlimited
+{ (ulimit -v $limit && "$halfbyte" --version) >/dev/null || limit=unlimited; } 2>/dev/null
 
 fail() {
   echo "FAILED $1: $2"
@@ -82,41 +82,39 @@ tiny() { # HEADER [DATA]: model.safetensors of that header
     "$1" "${2-}" >model/model.safetensors
 }
 
-if "$halfbyte" quantize --help >/dev/null 2>&1; then
-  refuse "quantize, missing folder" absent quantize absent -o out --format nvfp4
-  model llama3 && rm model/config.json && quantize "no config.json" config.json
-  model llama3 && rm model/model.safetensors && quantize "no weights"
-  for text in '' '[]' '{' 'null' '"llama"' '{"model_type": "llama"' '{"model_type": 7}' '{"model_type": "bert"}' \
-    '{"model_type": "llama", "model_type": "llama"}' '{"model_type": "llama"}' "$(printf '[%.0s' {1..5000})" $'{"a": "\xff"}'; do
-    model llama3 && printf '%s' "$text" >model/config.json && quantize "config.json: ${text:0:40}" config.json
-  done
-  for change in 's/"hidden_size": 64/"hidden_size": 0/' 's/"hidden_size": 64/"hidden_size": -64/' \
-    's/"hidden_size": 64/"hidden_size": "64"/' 's/"hidden_size": 64/"hidden_size": 4611686018427387904/' \
-    's/"num_hidden_layers": 2/"num_hidden_layers": 2147483647/' 's/"num_hidden_layers": 2/"num_hidden_layers": 1e999/' \
-    's/"num_attention_heads": 4/"num_attention_heads": 0/' 's/"num_key_value_heads": 2/"num_key_value_heads": 3/' \
-    's/"vocab_size": 163/"vocab_size": 0/' 's/"head_dim": 16/"head_dim": 15/'; do
-    model llama3 && sed -i "$change" model/config.json && quantize "config.json with $change" model
-  done
-  for size in 0 7 8 100 3000 100000; do
-    model llama3 && head -c $size "$golden/models/llama3/model.safetensors" >model/model.safetensors &&
-      quantize "weights cut to $size bytes" model.safetensors
-  done
-  model llama3 && patch model/model.safetensors 0 '\xff\xff\xff\xff\xff\xff\xff\xff' && quantize "header of 2^64 - 1 bytes"
-  model llama3 && patch model/model.safetensors 8 '[' && quantize "header that is no object"
-  model llama3 && sed -i 's/model.norm.weight/model.nor\x00.weight/' model/model.safetensors && quantize "zero byte in the header"
-  model llama3 && echo >>model/model.safetensors && quantize "data nobody owns"
-  model llama3 && tiny '{}' && quantize "no tensors"
-  model llama3 && tiny '{"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,8]}}' 12345678 && quantize "shape that overflows"
-  model llama3 && tiny '{"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}}' 1 && quantize "foreign dtype"
-  model llama3 && rm model/model.safetensors && mkdir model/model.safetensors && quantize "weights that are a folder"
-  model llama_sharded && rm model/model-00003-of-00004.safetensors && quantize "missing shard" model-00003-of-00004.safetensors
-  for name in ../secret.safetensors /etc/secret.safetensors sub/secret.safetensors; do
-    model llama_sharded && sed -i "s#model-00001-of-00004.safetensors#$name#" model/model.safetensors.index.json &&
-      quantize "shard $name" model.safetensors.index.json
-  done
-  model llama_sharded && echo '{"weight_map": []}' >model/model.safetensors.index.json && quantize "weight_map list" weight_map
-  rm -rf model
-fi
+refuse "quantize, missing folder" absent quantize absent -o out --format nvfp4
+model llama3 && rm model/config.json && quantize "no config.json" config.json
+model llama3 && rm model/model.safetensors && quantize "no weights"
+for text in '' '[]' '{' 'null' '"llama"' '{"model_type": "llama"' '{"model_type": 7}' '{"model_type": "bert"}' \
+  '{"model_type": "llama", "model_type": "llama"}' '{"model_type": "llama"}' "$(printf '[%.0s' {1..5000})" $'{"a": "\xff"}'; do
+  model llama3 && printf '%s' "$text" >model/config.json && quantize "config.json: ${text:0:40}" config.json
+done
+for change in 's/"hidden_size": 64/"hidden_size": 0/' 's/"hidden_size": 64/"hidden_size": -64/' \
+  's/"hidden_size": 64/"hidden_size": "64"/' 's/"hidden_size": 64/"hidden_size": 4611686018427387904/' \
+  's/"num_hidden_layers": 2/"num_hidden_layers": 2147483647/' 's/"num_hidden_layers": 2/"num_hidden_layers": 1e999/' \
+  's/"num_attention_heads": 4/"num_attention_heads": 0/' 's/"num_key_value_heads": 2/"num_key_value_heads": 3/' \
+  's/"vocab_size": 163/"vocab_size": 0/' 's/"head_dim": 16/"head_dim": 15/'; do
+  model llama3 && sed -i "$change" model/config.json && quantize "config.json with $change" model
+done
+for size in 0 7 8 100 3000 100000; do
+  model llama3 && head -c $size "$golden/models/llama3/model.safetensors" >model/model.safetensors &&
+    quantize "weights cut to $size bytes" model.safetensors
+done
+model llama3 && patch model/model.safetensors 0 '\xff\xff\xff\xff\xff\xff\xff\xff' && quantize "header of 2^64 - 1 bytes"
+model llama3 && patch model/model.safetensors 8 '[' && quantize "header that is no object"
+model llama3 && sed -i 's/model.norm.weight/model.nor\x00.weight/' model/model.safetensors && quantize "zero byte in the header"
+model llama3 && echo >>model/model.safetensors && quantize "data nobody owns"
+model llama3 && tiny '{}' && quantize "no tensors"
+model llama3 && tiny '{"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,8]}}' 12345678 && quantize "shape that overflows"
+model llama3 && tiny '{"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}}' 1 && quantize "foreign dtype"
+model llama3 && rm model/model.safetensors && mkdir model/model.safetensors && quantize "weights that are a folder"
+model llama_sharded && rm model/model-00003-of-00004.safetensors && quantize "missing shard" model-00003-of-00004.safetensors
+for name in ../secret.safetensors /etc/secret.safetensors sub/secret.safetensors; do
+  model llama_sharded && sed -i "s#model-00001-of-00004.safetensors#$name#" model/model.safetensors.index.json &&
+    quantize "shard $name" model.safetensors.index.json
+done
+model llama_sharded && echo '{"weight_map": []}' >model/model.safetensors.index.json && quantize "weight_map list" weight_map
+rm -rf model
 
 if [ $failures -ne 0 ]; then
   echo "$failures of $cases malformed inputs were not refused as they should be"
