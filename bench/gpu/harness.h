@@ -1,0 +1,42 @@
+// How GPU kernels are timed here: the L2 is overwritten before every repeat, events around the call, the median counts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/cuda/memory.h"
+
+namespace halfbyte::bench {
+
+struct Sample {
+  double median = 0, lowest = 0;  // microseconds
+  int repeats = 0;
+};
+
+class Harness {
+ public:
+  explicit Harness(int repeats);
+
+  // Runs call(repeat) `repeats` times, each after 256 MB of other data went through the L2.
+  Sample time(const std::function<void(int)>& call);
+
+  double copy_rate();   // GB/s, bytes read and written by a copy of 1 GB
+  double empty_call();  // microseconds that a launch of nothing takes in this timing
+
+ private:
+  int repeats_;
+  cuda::Buffer<std::uint8_t> flush_;
+  std::vector<cuda::Timer> timers_;
+};
+
+inline double gigabytes_per_second(double bytes, double microseconds) { return bytes / microseconds * 1e-3; }
+
+// Number of bytes in which a and b differ; both on the device.
+std::int64_t count_differences(const void* a, const void* b, std::int64_t bytes);
+
+// Device memory filled with pseudo-random bytes that depend on the seed alone.
+void fill_random(void* data, std::int64_t bytes, std::uint64_t seed);
+
+}  // namespace halfbyte::bench

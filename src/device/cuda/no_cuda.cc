@@ -1,0 +1,20 @@
+// Takes the place of the .cu files in a build without CUDA: there is no device, and nothing is launched.
+#include "device/cuda/device.h"
+#include "ops/dequantize/launch.h"
+#include "ops/quantize/launch.h"
+
+namespace halfbyte::cuda {
+
+bool built() { return false; }
+bool available() { return false; }
+std::optional<DeviceInfo> device_info() { return std::nullopt; }
+StatusText status_text(int) { return {"no CUDA", "built without CUDA", false}; }
+
+int launch_dequantize_flat(const DequantizeParams&, DType, bool, const LaunchShape&, Stream) { return 1; }
+int launch_dequantize_rows(const DequantizeParams&, DType, Stream) { return 1; }
+int launch_quantize_flat(const QuantizeParams&, Stream) { return 1; }
+int launch_quantize_int8(const QuantizeParams&, Stream) { return 1; }
+int launch_quantize_blocks(const QuantizeParams&, Stream) { return 1; }
+int launch_global_scale(const QuantizeParams&, std::uint32_t*, float*, Stream) { return 1; }
+
+}  // namespace halfbyte::cuda

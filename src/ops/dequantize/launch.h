@@ -1,0 +1,15 @@
+// The seam between host and device code of dequantize: what cuda.cu offers to cuda.cc. Each returns a cudaError_t.
+#pragma once
+
+#include "core/dtype.h"
+#include "device/cuda/device.h"
+#include "ops/dequantize/config.h"
+#include "ops/dequantize/params.h"
+
+namespace halfbyte::cuda {
+
+int launch_dequantize_flat(const DequantizeParams& params, DType dtype, bool double_quant,
+                           const LaunchShape& shape, Stream stream);
+int launch_dequantize_rows(const DequantizeParams& params, DType dtype, Stream stream);
+
+}  // namespace halfbyte::cuda
