@@ -82,6 +82,7 @@ void run(const Options& options) {
     model.logits(hidden.data(), 1, logits.data(), pool);
   }
   fmt::print("{}\n", decoder.finish());
+  std::fflush(stdout);
   if (!options.quiet)
     fmt::print(stderr, "prompt {} tokens, {:.1f} a second; generated {} tokens, {:.1f} a second\n",
                prompt_size, static_cast<double>(prompt_size) / prompt_seconds, generated,
