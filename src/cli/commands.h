@@ -12,6 +12,8 @@ void add_info(CLI::App& app);
 void add_import(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_dequantize(CLI::App& app);
+void add_bench(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_quantize(CLI::App& app);
@@ -19,8 +21,8 @@ void add_report(CLI::App& app);
 void add_calibrate(CLI::App& app);
 
 inline constexpr AddCommand kCommands[] = {
-    add_info,    add_import,   add_tokenize, add_eval,      add_generate,
-    add_inspect, add_quantize, add_report,   add_calibrate,
+    add_info,     add_import, add_tokenize,   add_eval,  add_generate,  add_inspect,
+    add_quantize, add_report, add_dequantize, add_bench, add_calibrate,
 };
 
 }  // namespace halfbyte::cli
