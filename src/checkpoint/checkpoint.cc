@@ -42,12 +42,16 @@ Checkpoint::Checkpoint(const std::filesystem::path& dir)
                    to_string(part.shape), to_string(info.spec), to_string(info.shape));
     }
   }
+  // Short arrays, so they are read and checked at once.
+  for (const auto& [name, info] : quantization_.inputs) read_input(*files_, name, info);
 }
 
 std::vector<std::string> Checkpoint::names() const {
   std::vector<std::string> parts;
   for (const auto& [name, info] : quantization_.tensors)
     for (const TensorSpec& part : part_specs(name, info)) parts.push_back(part.name);
+  for (const auto& [name, info] : quantization_.inputs)
+    for (const TensorSpec& part : input_specs(name, info)) parts.push_back(part.name);
   std::sort(parts.begin(), parts.end());
   std::vector<std::string> names;
   for (std::string& name : files_->names())
@@ -71,6 +75,13 @@ QuantizedTensor Checkpoint::quantized(std::string_view name) const {
   if (found == quantization_.tensors.end())
     fail_input("{}: {} is not quantized", files_->path(), quote(name));
   return read_parts(*files_, found->first, found->second);
+}
+
+InputTransform Checkpoint::input(std::string_view name) const {
+  const auto found = quantization_.inputs.find(name);
+  if (found == quantization_.inputs.end())
+    fail_input("{}: {} is no input of a method", files_->path(), quote(name));
+  return read_input(*files_, found->first, found->second);
 }
 
 std::int64_t Checkpoint::stored_bytes(std::string_view name) const {

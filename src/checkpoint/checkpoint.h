@@ -36,6 +36,8 @@ class Checkpoint {
   bool is_quantized(std::string_view name) const { return quantization_.tensors.contains(name); }
   // A copy of codes and scales; throws bad_input for a scale that is NaN, infinite or negative.
   QuantizedTensor quantized(std::string_view name) const;
+  // What the linears of that input read; name is one of quantization().inputs. Throws bad_input for impossible contents.
+  InputTransform input(std::string_view name) const;
   std::int64_t stored_bytes(std::string_view name) const;
   // Gives back the memory of the mapped pages of that tensor.
   void drop(std::string_view name) const;

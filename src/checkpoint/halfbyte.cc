@@ -110,7 +110,9 @@ void check_scales(const QuantizedTensor& tensor, const std::string& file, const 
 }  // namespace
 
 Json to_json(const HalfbyteQuantization& quantization) {
-  Json json = {{"quant_method", "halfbyte"}, {"version", kHalfbyteVersion}, {"activations", nullptr}};
+  Json json = {{"quant_method", "halfbyte"},
+               {"version", quantization.inputs.empty() ? 1 : kHalfbyteVersion},
+               {"activations", nullptr}};
   if (quantization.activations) {
     json["activations"] = spec_to_json(quantization.activations->spec);
     json["activations"]["scope"] =
@@ -121,18 +123,20 @@ Json to_json(const HalfbyteQuantization& quantization) {
     Json tensor = spec_to_json(info.spec);
     tensor["shape"] = info.shape;
     tensor["dtype"] = dtype_name(info.source);
+    if (!info.input.empty()) tensor["input"] = info.input;
     tensors[name] = std::move(tensor);
   }
   json["tensors"] = std::move(tensors);
+  for (const auto& [name, info] : quantization.inputs) json["inputs"][name] = to_json(info);
   return json;
 }
 
 HalfbyteQuantization parse_halfbyte_quantization(const Json& config, const std::string& where) {
   const std::int64_t version = json_int64(config, "version", where);
-  if (version != kHalfbyteVersion)
+  if (version < 1 || version > kHalfbyteVersion)
     fail(ErrorKind::unsupported,
-         "{}: version {} of the halfbyte format, this build reads {}; use a newer halfbyte", where, version,
-         kHalfbyteVersion);
+         "{}: version {} of the halfbyte format, this build reads up to {}; use a newer halfbyte", where,
+         version, kHalfbyteVersion);
   HalfbyteQuantization quantization;
   if (const Json* activations = json_find(config, "activations")) {
     const std::string place = where + ": activations";
@@ -143,6 +147,14 @@ HalfbyteQuantization parse_halfbyte_quantization(const Json& config, const std::
     spec.scope = scope == "tensor" ? ActivationScope::tensor : ActivationScope::token;
     quantization.activations = spec;
   }
+  if (json_find(config, "inputs"))
+    for (const auto& [name, input] : json_object(config, "inputs", where).items()) {
+      const InputInfo info = parse_input_info(input, where + ": inputs: " + quote(name));
+      if (info.residual && !quantization.activations)
+        fail_input("{}: inputs: {} has residual channels, but activations are not rounded", where,
+                   quote(name));
+      quantization.inputs.emplace(name, info);
+    }
   for (const auto& [name, tensor] : json_object(config, "tensors", where).items()) {
     const std::string place = where + ": tensors: " + quote(name);
     QuantizedInfo info{.spec = parse_spec(tensor, place), .shape = parse_shape(tensor, place)};
@@ -151,6 +163,15 @@ HalfbyteQuantization parse_halfbyte_quantization(const Json& config, const std::
     if (source != DType::f32 && source != DType::bf16 && source != DType::f16)
       fail_input("{}: dtype is {}, expected F32, BF16 or F16", place, quote(dtype));
     info.source = *source;
+    if (const auto input = json_optional_string(tensor, "input", place)) {
+      const auto found = quantization.inputs.find(*input);
+      if (found == quantization.inputs.end())
+        fail_input("{}: input {} is not described under inputs", place, quote(*input));
+      if (info.shape.size() != 2 || info.shape[1] != found->second.width)
+        fail_input("{}: shape is {}, but its input {} has a width of {}", place, to_string(info.shape),
+                   quote(*input), found->second.width);
+      info.input = *input;
+    }
     quantization.tensors.emplace(name, std::move(info));
   }
   return quantization;

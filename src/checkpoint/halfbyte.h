@@ -9,6 +9,9 @@
 //                                     (double quantization), F32 [blocks] (nf4, fp4), F32 [rows, blocks a row] (int4, int8)
 //                 NAME.global_scale   F32 [] (nvfp4)
 //                 NAME.nested_absmax  F32 [ceil(blocks / 256)], NAME.offset  F32 [] (double quantization)
+//   inputs        where a method changes what linears read, "inputs": {INPUT: {..}} (input_transform.h), "input": INPUT in the
+//                 entry of every tensor that reads it, and "version": 2. Such a tensor is stored as the engine multiplies it:
+//                 its columns scaled, rotated, gathered and, with residual channels, [K | S]
 #pragma once
 
 #include <filesystem>
@@ -19,13 +22,14 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/input_transform.h"
 #include "formats/quantized_tensor.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 
 namespace halfbyte {
 
-inline constexpr int kHalfbyteVersion = 1;
+inline constexpr int kHalfbyteVersion = 2;  // newest that is read; 1 is a checkpoint without inputs
 
 // Which elements of an activation [M, K] share a global scale (nvfp4) at run time: all of them, or those of a row.
 enum class ActivationScope : std::uint8_t { tensor, token };
@@ -40,10 +44,12 @@ struct QuantizedInfo {
   QuantSpec spec;
   Shape shape;
   DType source = DType::bf16;
+  std::string input = {};  // in HalfbyteQuantization::inputs, or empty: what the model computes, as it is
 };
 
 struct HalfbyteQuantization {
   std::map<std::string, QuantizedInfo, std::less<>> tensors;
+  std::map<std::string, InputInfo, std::less<>> inputs = {};
   std::optional<ActivationSpec> activations;  // of the inputs of all linears whose weight is quantized
 };
 

@@ -15,11 +15,19 @@ CheckpointSummary summarize(const Checkpoint& checkpoint) {
     if (shape.size() != 2 || name.find("embed") != std::string::npos || name.starts_with("lm_head."))
       continue;
     const auto quantized = checkpoint.quantization().tensors.find(name);
+    const auto method = [&](const std::string& input) {
+      return input.empty() ? "" : " " + checkpoint.quantization().inputs.find(input)->second.method;
+    };
     kinds.insert(quantized != checkpoint.quantization().tensors.end()
-                     ? to_string(quantized->second.spec)
+                     ? to_string(quantized->second.spec) + method(quantized->second.input)
                      : std::string(dtype_name(checkpoint.plain(name)->dtype)));
     layer_bytes += bytes;
-    layer_elements += count(shape);
+    // Padding and residual columns cost bytes, but are no weights of the model.
+    const bool input =
+        quantized != checkpoint.quantization().tensors.end() && !quantized->second.input.empty();
+    layer_elements +=
+        input ? shape[0] * checkpoint.quantization().inputs.find(quantized->second.input)->second.channels
+              : count(shape);
   }
   for (const std::string& kind : kinds) summary.weights += (summary.weights.empty() ? "" : ", ") + kind;
   const auto& activations = checkpoint.quantization().activations;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "calibrate/stats_file.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/progress.h"
@@ -14,8 +15,11 @@
 #include "io/output.h"
 #include "io/text.h"
 #include "model/linears.h"
+#include "quantize/arc.h"
+#include "quantize/hadamard.h"
 #include "quantize/plan.h"
 #include "quantize/rtn.h"
+#include "quantize/smoothquant.h"
 
 namespace halfbyte::cli {
 
@@ -24,6 +28,9 @@ namespace {
 struct Options {
   std::string model, out, format, activations = "bf16", global_scale = "pow2", mx_scale = "floor",
                                   scope = "tensor";
+  std::string method = "rtn", stats, order = "absmax", residual = "tau", residual_scale = "own";
+  double alpha = 0.5, cap_percent = 10;
+  std::int64_t cap_channels = 512, hadamard_block = 0;
   std::int64_t block_size = 0;
   bool double_quant = false, four_six = false, overwrite = false;
   std::vector<std::string> keep{"lm_head"};
@@ -56,6 +63,54 @@ std::optional<ActivationSpec> activations_of(const Options& options, const Quant
     fail_input("--activation-scope is {}, expected tensor or token", quote(options.scope));
   return ActivationSpec{
       .spec = spec, .scope = options.scope == "tensor" ? ActivationScope::tensor : ActivationScope::token};
+}
+
+ArcOptions arc_options(const Options& options) {
+  if (options.order != "absmax" && options.order != "natural")
+    fail_input("--order is {}, expected absmax or natural", quote(options.order));
+  if (options.residual_scale != "own" && options.residual_scale != "shared")
+    fail_input("--residual-scale is {}, expected own or shared", quote(options.residual_scale));
+  return {.order = options.order == "absmax" ? ArcOptions::Order::absmax : ArcOptions::Order::natural,
+          .rule = parse_residual_rule(options.residual),
+          .cap_channels = options.cap_channels,
+          .cap_percent = options.cap_percent,
+          .shared_scale = options.residual_scale == "shared"};
+}
+
+// Lets the method change the plan of rounding to nearest.
+void apply_method(const Options& options, const Checkpoint& checkpoint, std::span<const LinearInfo> linears,
+                  QuantizePlan& plan, ThreadPool& pool) {
+  std::vector<LinearSource> sources;
+  for (const LinearInfo& linear : linears)
+    sources.push_back({linear.name, input_name(linear.input, linear.layer)});
+  const auto stats = [&] {
+    if (options.stats.empty())
+      fail_input("--method {} goes by statistics: give --stats FILE, which \"halfbyte calibrate\" writes",
+                 options.method);
+    return read_stats(options.stats);
+  };
+  if (options.method == "arc")
+    plan_arc(checkpoint, plan, sources, stats(), arc_options(options));
+  else if (options.method == "smoothquant")
+    plan_smoothquant(checkpoint, plan, sources, stats(), options.alpha, pool);
+  else if (options.method == "hadamard")
+    plan_hadamard(checkpoint, plan, sources, options.hadamard_block);
+  else if (options.method != "rtn")
+    fail_input("--method is {}, expected rtn, smoothquant, hadamard or arc", quote(options.method));
+}
+
+void print_residuals(const QuantizePlan& plan) {
+  std::int64_t residual = 0, channels = 0;
+  double share = 0;
+  for (const PlannedInput& input : plan.inputs) {
+    residual += input.transform.info.residual;
+    channels += input.transform.info.channels;
+    share += static_cast<double>(input.transform.info.residual) /
+             static_cast<double>(input.transform.info.channels);
+  }
+  if (residual)
+    fmt::print("\nresidual channels: {} of {} in {} inputs, {:.2f} % of an input's on average\n", residual,
+               channels, plan.inputs.size(), 100 * share / static_cast<double>(plan.inputs.size()));
 }
 
 void print_summary(const QuantizePlan& plan, const QuantizeSummary& summary) {
@@ -102,17 +157,19 @@ void run(const Options& options) {
 
   const auto start = std::chrono::steady_clock::now();
   const Checkpoint checkpoint(options.model);
+  const std::vector<LinearInfo> infos =
+      list_linears(parse_model_config(checkpoint.config(), checkpoint.config_file()));
   std::vector<std::string> linears;
-  for (const LinearInfo& linear :
-       list_linears(parse_model_config(checkpoint.config(), checkpoint.config_file())))
-    linears.push_back(linear.name);
+  for (const LinearInfo& linear : infos) linears.push_back(linear.name);
   PlanOptions plan_options{
       .weights = weights, .activations = activations_of(options, weights), .keep = options.keep};
   std::erase(plan_options.keep, "none");
-  const QuantizePlan plan = make_plan(checkpoint, linears, plan_options);
+  QuantizePlan plan = make_plan(checkpoint, linears, plan_options);
+  ThreadPool pool(options.threads);
+  apply_method(options, checkpoint, infos, plan, pool);
+  for (const std::string& warning : plan.warnings) fmt::print(stderr, "warning: {}\n", warning);
 
   OutputDirectory out(options.out, options.overwrite);
-  ThreadPool pool(options.threads);
   QuantizeSummary summary;
   {
     Progress progress("quantizing", static_cast<std::int64_t>(plan.tensors.size()));
@@ -121,6 +178,7 @@ void run(const Options& options) {
   }
   out.commit();
   print_summary(plan, summary);
+  print_residuals(plan);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   fmt::print("\n{}: {:.1f} MB in {:.2f} s, peak memory {:.0f} MB\n", options.out,
@@ -166,12 +224,44 @@ void add_quantize(CLI::App& app) {
       ->add_option("--keep", options->keep, "Linear layers to leave alone: names, parts or patterns, or none")
       ->delimiter(',')
       ->capture_default_str();
+  command
+      ->add_option("--method", options->method,
+                   "rtn, smoothquant, hadamard or arc (residual channels); docs/methods.md compares them")
+      ->capture_default_str();
+  command->add_option("--stats", options->stats,
+                      "smoothquant, arc: statistics that \"halfbyte calibrate\" wrote");
+  command->add_option("--alpha", options->alpha, "smoothquant: share of the range that goes into the weights")
+      ->capture_default_str();
+  command
+      ->add_option("--hadamard-block", options->hadamard_block,
+                   "hadamard: channels rotated together, a power of two (0: the largest that divides)")
+      ->capture_default_str();
+  command
+      ->add_option("--residual", options->residual,
+                   "arc: which channels have residuals: tau=3, energy=95, fixed=64 or percent=5")
+      ->capture_default_str();
+  command->add_option("--order", options->order, "arc: columns by falling absmax, or in their natural order")
+      ->capture_default_str();
+  command
+      ->add_option("--residual-scale", options->residual_scale,
+                   "arc, nvfp4: a global scale of the residuals' own, or shared with the input")
+      ->capture_default_str();
+  command
+      ->add_option("--cap-percent", options->cap_percent,
+                   "arc: residual channels at most, percent of an input's")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_option("--cap-channels", options->cap_channels, "arc: residual channels at most")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--overwrite", options->overwrite, "Replace the output directory if it is a model");
   add_threads(*command, options->threads);
   command->footer(
       "Examples:\n  halfbyte quantize smollm2 -o smollm2-nf4 --format nf4 --double-quant\n"
       "  halfbyte quantize smollm2 -o smollm2-w4a4 --format nvfp4 --activations same --keep "
-      "lm_head,layers.0");
+      "lm_head,layers.0\n"
+      "  halfbyte quantize smollm2 -o smollm2-arc --format nvfp4 --activations same --method arc --stats "
+      "stats.safetensors --residual percent=10");
   command->callback([options] { run(*options); });
 }
 

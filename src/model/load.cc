@@ -1,6 +1,7 @@
 // Reading a model's weights from a checkpoint into float32.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "core/fail.h"
@@ -41,10 +42,15 @@ class Loader {
     Linear linear;
     linear.out = info.out;
     linear.in = info.in;
-    linear.weight = tensor(info.name + ".weight", {info.out, info.in});
+    if (const InputInfo* input = input_of(info)) linear.in = input->width;
+    linear.weight = tensor(info.name + ".weight", {info.out, linear.in});
+    parameters_ -= info.out * (linear.in - info.in);
     if (info.bias) linear.bias = tensor(info.name + ".bias", {info.out});
     if (checkpoint_.is_quantized(info.name + ".weight"))
       linear.activations = checkpoint_.quantization().activations;
+    if (input_of(info))
+      linear.transform =
+          transform(checkpoint_.quantization().tensors.find(info.name + ".weight")->second.input);
     return linear;
   }
 
@@ -59,6 +65,28 @@ class Loader {
   }
 
  private:
+  // What comes before that linear, or null.
+  const InputInfo* input_of(const LinearInfo& info) const {
+    const HalfbyteQuantization& quantization = checkpoint_.quantization();
+    const auto tensor = quantization.tensors.find(info.name + ".weight");
+    if (tensor == quantization.tensors.end() || tensor->second.input.empty()) return nullptr;
+    const InputInfo& input = quantization.inputs.find(tensor->second.input)->second;
+    if (input.channels != info.in)
+      fail_input("{}: input {} has {} channels, but {} reads {}", checkpoint_.config_file(),
+                 quote(tensor->second.input), input.channels, info.name, info.in);
+    return &input;
+  }
+
+  std::shared_ptr<const LinearTransform> transform(const std::string& name) {
+    auto& shared = transforms_[name];
+    if (!shared) {
+      LinearTransform read{.input = checkpoint_.input(name), .residual = {}};
+      if (read.input.info.residual) read.residual = residual_positions(read.input);
+      shared = std::make_shared<const LinearTransform>(std::move(read));
+    }
+    return shared;
+  }
+
   Array<float> widen(const std::string& name) {
     const TensorView& view = *checkpoint_.plain(name);
     if (view.dtype != DType::f32 && view.dtype != DType::bf16 && view.dtype != DType::f16)
@@ -80,6 +108,7 @@ class Loader {
   const Checkpoint& checkpoint_;
   ThreadPool& pool_;
   std::set<std::string> used_;
+  std::map<std::string, std::shared_ptr<const LinearTransform>> transforms_;
   std::int64_t parameters_ = 0;
 };
 

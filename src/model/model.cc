@@ -5,49 +5,103 @@
 
 #include "core/fail.h"
 #include "ops/attention/op.h"
+#include "ops/augment/op.h"
 #include "ops/fake_quantize/op.h"
 #include "ops/matmul_f32/op.h"
 #include "ops/rms_norm/op.h"
 #include "ops/silu_mul/op.h"
+#include "ops/transform_input/op.h"
 
 namespace halfbyte {
 
 namespace {
 
-// The input of one or more linears, quantized the way each of them asks for; equal wishes share one result.
+// Buffers that all inputs of a pass use in turn.
+struct InputScratch {
+  Array<float> transformed, rounded;
+};
+
+float* grown(Array<float>& array, std::int64_t size) {
+  if (array.size() < size) array = Array<float>(size);
+  return array.data();
+}
+
+// The input of one or more linears, transformed and quantized the way each of them asks for; equal wishes share one result.
 class QuantizedInput {
  public:
-  QuantizedInput(const float* x, std::int64_t rows, std::int64_t columns, Array<float>& scratch,
+  QuantizedInput(const float* x, std::int64_t rows, std::int64_t columns, InputScratch& scratch,
                  ThreadPool& pool)
       : x_(x), rows_(rows), columns_(columns), scratch_(scratch), pool_(pool) {}
 
-  // [rows, columns] as linear's engine would see it.
+  // [rows, linear.in] as linear's engine would see it.
   const float* for_linear(const Linear& linear) {
-    if (!linear.activations) return x_;
-    if (!current_ || *current_ != *linear.activations) {
-      if (scratch_.size() < rows_ * columns_) scratch_ = Array<float>(rows_ * columns_);
-      fake_quantize({.rows = rows_,
-                     .columns = columns_,
-                     .x = x_,
-                     .x_stride = columns_,
-                     .out = scratch_.data(),
-                     .out_stride = columns_,
-                     .spec = linear.activations->spec,
-                     .scope = linear.activations->scope == ActivationScope::token ? ScaleScope::row
-                                                                                  : ScaleScope::tensor,
-                     .global_scale = {}},
-                    pool_);
-      current_ = *linear.activations;
+    if (!linear.activations && !linear.transform) return x_;
+    if (!current_ || activations_ != linear.activations || transform_ != linear.transform.get()) {
+      activations_ = linear.activations;
+      transform_ = linear.transform.get();
+      current_ = round(transform_ ? transform() : x_);
     }
-    return scratch_.data();
+    return current_;
   }
 
  private:
+  std::int64_t residual() const { return transform_ ? transform_->input.info.residual : 0; }
+  std::int64_t main() const { return transform_ ? transform_->input.info.width - residual() : columns_; }
+
+  const float* transform() {
+    const InputTransform& input = transform_->input;
+    float* out = grown(scratch_.transformed, rows_ * main());
+    transform_input({.rows = rows_,
+                     .channels = columns_,
+                     .x = x_,
+                     .scale = input.info.scaled ? input.scale.data() : nullptr,
+                     .direction = ScaleDirection::divide,
+                     .hadamard = input.info.hadamard,
+                     .columns = input.info.gathered ? input.columns.data() : nullptr,
+                     .width = main(),
+                     .out = out},
+                    pool_);
+    return out;
+  }
+
+  const float* round(const float* x) {
+    if (!activations_) return x;
+    const std::int64_t width = main() + residual();
+    const ScaleScope scope =
+        activations_->scope == ActivationScope::token ? ScaleScope::row : ScaleScope::tensor;
+    float* out = grown(scratch_.rounded, rows_ * width);
+    if (residual())
+      augment({.rows = rows_,
+               .columns = main(),
+               .x = x,
+               .residual = transform_->residual.data(),
+               .residual_count = residual(),
+               .spec = activations_->spec,
+               .scope = scope,
+               .shared_scale = transform_->input.info.shared_scale,
+               .out = out},
+              pool_);
+    else
+      fake_quantize({.rows = rows_,
+                     .columns = width,
+                     .x = x,
+                     .x_stride = width,
+                     .out = out,
+                     .out_stride = width,
+                     .spec = activations_->spec,
+                     .scope = scope,
+                     .global_scale = {}},
+                    pool_);
+    return out;
+  }
+
   const float* x_;
   std::int64_t rows_, columns_;
-  Array<float>& scratch_;
+  InputScratch& scratch_;
   ThreadPool& pool_;
-  std::optional<ActivationSpec> current_;
+  const float* current_ = nullptr;  // what these two make of x
+  std::optional<ActivationSpec> activations_;
+  const LinearTransform* transform_ = nullptr;
 };
 
 void apply(const Linear& linear, QuantizedInput& input, std::int64_t rows, float* out, ThreadPool& pool) {
@@ -108,7 +162,8 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
     if (observer_) observer_(input, layer, values, rows, columns);
   };
   Array<float> normed(rows * size), q(rows * q_size), attended(rows * q_size), added(rows * size);
-  Array<float> gate(rows * config_.intermediate), up(rows * config_.intermediate), scratch;
+  Array<float> gate(rows * config_.intermediate), up(rows * config_.intermediate);
+  InputScratch scratch;
   for (std::int64_t i = 0; i < config_.layers; ++i) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
     float* keys = cache.keys(i) + first * kv_size;
@@ -186,15 +241,15 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
 
 void Model::logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool) const {
   const bool own = head_.weight.size() > 0;
-  Array<float> scratch;
+  InputScratch scratch;
   QuantizedInput input(hidden, rows, config_.hidden, scratch, pool);
   matmul_f32({.m = rows,
               .n = config_.vocab,
-              .k = config_.hidden,
+              .k = own ? head_.in : config_.hidden,
               .activation = own ? input.for_linear(head_) : hidden,
-              .activation_stride = config_.hidden,
+              .activation_stride = own ? head_.in : config_.hidden,
               .weight = own ? head_.weight.data() : embedding_.data(),
-              .weight_stride = config_.hidden,
+              .weight_stride = own ? head_.in : config_.hidden,
               .out = logits,
               .out_stride = config_.vocab},
              pool);

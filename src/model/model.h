@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,13 +21,20 @@
 
 namespace halfbyte {
 
+// What comes before a linear's product besides rounding (checkpoint/input_transform.h); linears that read the same share it.
+struct LinearTransform {
+  InputTransform input;
+  std::vector<std::int32_t> residual;  // places of the residual channels among the other columns
+};
+
 // A weight matrix decoded to float32, and how its input is quantized when the engine it stands for would do
 // so.
 struct Linear {
-  Array<float> weight;  // [out, in]
-  Array<float> bias;    // [out] or empty
-  std::int64_t out = 0, in = 0;
+  Array<float> weight;           // [out, in], as it is multiplied
+  Array<float> bias;             // [out] or empty
+  std::int64_t out = 0, in = 0;  // in: columns of weight
   std::optional<ActivationSpec> activations;
+  std::shared_ptr<const LinearTransform> transform;  // null: reads what the model computes
 };
 
 struct Layer {

@@ -40,10 +40,12 @@ QuantizePlan make_plan(const Checkpoint& checkpoint, std::span<const std::string
                  quote(pattern), checkpoint.dir().string());
   }
 
-  QuantizePlan plan{.tensors = {}, .activations = options.activations};
+  QuantizePlan plan;
+  plan.activations = options.activations;
   bool any = false;
   for (const std::string& name : checkpoint.names()) {
-    PlannedTensor tensor{.name = name, .spec = {}, .reason = {}};
+    PlannedTensor tensor;
+    tensor.name = name;
     const Shape shape = checkpoint.shape(name);
     const auto linear = std::find_if(linears.begin(), linears.end(),
                                      [&](const std::string& l) { return l + ".weight" == name; });
@@ -63,6 +65,29 @@ QuantizePlan make_plan(const Checkpoint& checkpoint, std::span<const std::string
   if (!any && options.weights.format != Format::bf16)
     fail_input("{}: no linear layer is left to quantize", checkpoint.dir().string());
   return plan;
+}
+
+std::vector<InputGroup> group_by_input(const Checkpoint& checkpoint, QuantizePlan& plan,
+                                       std::span<const LinearSource> linears) {
+  std::vector<InputGroup> groups;
+  for (const LinearSource& linear : linears) {
+    const auto tensor = std::ranges::find(plan.tensors, linear.name + ".weight", &PlannedTensor::name);
+    if (tensor == plan.tensors.end() || !tensor->spec) continue;
+    const Shape shape = checkpoint.shape(tensor->name);
+    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1)
+      fail_input("{}: {} has shape {}, expected rows and columns", checkpoint.files().path(),
+                 quote(tensor->name), to_string(shape));
+    auto group = std::ranges::find(groups, linear.input, &InputGroup::input);
+    if (group == groups.end()) {
+      groups.push_back({linear.input, shape[1], {}});
+      group = groups.end() - 1;
+    }
+    if (group->channels != shape[1])
+      fail_input("{}: {} has {} columns, but another linear that reads the same has {}",
+                 checkpoint.files().path(), quote(tensor->name), shape[1], group->channels);
+    group->tensors.push_back(&*tensor);
+  }
+  return groups;
 }
 
 }  // namespace halfbyte

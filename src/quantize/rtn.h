@@ -1,4 +1,4 @@
-// Round to nearest: every weight goes to the closest value its format has, without looking at data.
+// Round to nearest: every weight goes to the closest value its format has, after what a method planned for its input.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,10 @@ struct QuantizeSummary {
   std::map<std::string, PrecisionTotals> precisions;
   std::int64_t file_bytes = 0;
 };
+
+// A linear's weight [N, K] as it is multiplied with what `input` makes of activations: columns times the scales, rotated,
+// gathered: [N, width], float32.
+Array<float> transform_weight(const TensorView& weight, const InputTransform& input, ThreadPool& pool);
 
 // Writes the planned checkpoint to the directory `out`: model.safetensors, config.json with its quantization_config,
 // and the model's tokenizer files. One tensor is in memory at a time. out must be a fresh or temporary directory; on an
