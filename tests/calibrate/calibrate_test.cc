@@ -85,6 +85,32 @@ TEST(Samples, TakesAShortTextWholeAndRefusesNone) {
   EXPECT_THROW(SampleSet({some_ids(10)}, {.samples = 0, .seq_len = 100}), Error);
 }
 
+TEST(Sources, AreTextFilesAndMembersOfJsonLines) {
+  const Tokenizer tokenizer = Tokenizer::load(std::filesystem::path(HALFBYTE_GOLDEN) / "tokenizers" / "gpt2");
+  const TemporaryDirectory dir;
+  const auto file = [&](const char* name, std::string_view text) {
+    std::ofstream(dir.path() / name, std::ios::binary) << text;
+    return dir.path() / name;
+  };
+  EXPECT_EQ(tokens_of_text(file("a.txt", "one two"), tokenizer), tokenizer.encode("one two", false));
+  EXPECT_THROW(tokens_of_text(file("latin1.txt", "caf\xe9"), tokenizer), Error);
+
+  std::vector<std::int32_t> expected = tokenizer.encode("one", false);
+  const std::vector<std::int32_t> second = tokenizer.encode("\n\ntwo", false);
+  expected.insert(expected.end(), second.begin(), second.end());
+  const char* const lines = "{\"text\": \"one\", \"id\": 1}\n\n  \r\n{\"text\": \"two\"}";
+  EXPECT_EQ(tokens_of_jsonl(file("a.jsonl", lines), "text", tokenizer), expected);
+  for (const char* bad :
+       {"{\"text\": \"one\"}\n{\"body\": \"two\"}", "{\"text\": 1}", "[\"one\"]", "{\"text\": \"one\""}) {
+    try {
+      tokens_of_jsonl(file("bad.jsonl", bad), "text", tokenizer);
+      FAIL() << bad;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("bad.jsonl: line "), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Calibrate, GivesTheStatisticsOfPlainLoops) {
   ThreadPool pool(2);
   Model model = Model::load(kModel, pool);
