@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/fail.h"
+#include "device/cuda/device.h"
 #include "ops/dequantize/op.h"
 #include "ops/fake_quantize/op.h"
 #include "ops/quantize/op.h"
@@ -21,6 +22,13 @@ constexpr ListKernels kOps[] = {
     fake_quantize_kernels,
 };
 
+// Launched on device memory by whoever holds some, so never a choice for tensors in host memory. Compiled for sm_80, sm_90a,
+// sm_100a and sm_120a; run on sm_90 only so far.
+constexpr KernelRow kCudaRows[] = {
+    {"quantize", "cuda", "cuda", cuda::available},
+    {"dequantize", "cuda", "cuda", cuda::available},
+};
+
 bool is_named(const KernelRow& row, std::string_view name) {
   return name.size() == row.op.size() + 1 + row.name.size() && name.starts_with(row.op) &&
          name[row.op.size()] == '/' && name.ends_with(row.name);
@@ -28,9 +36,11 @@ bool is_named(const KernelRow& row, std::string_view name) {
 
 void check_known(std::string_view name) {
   std::string known;
-  for (const KernelRow& row : all_kernels()) {
-    if (is_named(row, name)) return;
-    known += fmt::format("{}{}/{}", known.empty() ? "" : ", ", row.op, row.name);
+  for (const ListKernels list : kOps) {
+    for (const KernelRow& row : list()) {
+      if (is_named(row, name)) return;
+      known += fmt::format("{}{}/{}", known.empty() ? "" : ", ", row.op, row.name);
+    }
   }
   fail_input("HALFBYTE_FORCE names \"{}\", which is no implementation; known are {}", name, known);
 }
@@ -41,6 +51,7 @@ std::vector<KernelRow> all_kernels() {
   std::vector<KernelRow> rows;
   for (const ListKernels list : kOps)
     for (const KernelRow& row : list()) rows.push_back(row);
+  for (const KernelRow& row : kCudaRows) rows.push_back(row);
   return rows;
 }
 

@@ -18,7 +18,7 @@ struct KernelRow {
 
 constexpr bool always_available() { return true; }
 
-// Every row of every op.
+// Every row of every op, the CUDA kernels too.
 std::vector<KernelRow> all_kernels();
 
 // Index of the row to run: the one named in the environment variable HALFBYTE_FORCE ("quantize/reference",
