@@ -11,8 +11,7 @@ say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 mkdir -p "$out"
 say "importing SmolLM2-135M-Instruct"
-rm -rf "$out/bf16"
-"$tool" import "$cache/smollm2.gguf" -o "$out/bf16"
+"$tool" import "$cache/smollm2.gguf" -o "$out/bf16" --overwrite
 
 quantize() {  # quantize NAME OPTIONS...
   local name=$1

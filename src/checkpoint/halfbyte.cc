@@ -55,31 +55,42 @@ struct Part {
   std::span<std::byte> bytes;
 };
 
-std::vector<Part> parts_of(const std::string& name, QuantizedTensor& tensor) {
-  const FormatInfo& info = format_info(tensor.spec.format);
-  const Extent extent = extent_of(tensor.shape);
-  const bool rows = info.axis != BlockAxis::flat;
+// Names, types and shapes of the arrays that a tensor of this kind is stored as, in the order of parts_of.
+std::vector<TensorSpec> list_parts(const std::string& name, const QuantSpec& spec,
+                                   const Shape& tensor_shape) {
+  const FormatInfo& info = format_info(spec.format);
+  const PartSizes sizes = part_sizes(spec, tensor_shape);
+  const std::int64_t rows = extent_of(tensor_shape).rows;
   // Arrays of a row-blocked format are matrices; their width follows from their length.
   const auto shape = [&](std::int64_t size) {
-    return rows ? Shape{extent.rows, extent.rows ? size / extent.rows : 0} : Shape{size};
+    return info.axis != BlockAxis::flat ? Shape{rows, rows ? size / rows : 0} : Shape{size};
   };
-  const auto bytes = [](auto span) { return std::as_writable_bytes(span); };
-  std::vector<Part> parts;
-  parts.push_back({{name + ".codes", DType::u8, shape(tensor.codes.size())}, bytes(tensor.codes.span())});
-  if (tensor.scales8.size()) {
-    const DType dtype = info.scale == ScaleKind::e4m3_and_global ? DType::f8_e4m3 : DType::u8;
-    parts.push_back({{name + ".scales", dtype, shape(tensor.scales8.size())}, bytes(tensor.scales8.span())});
+  const DType scale8 = info.scale == ScaleKind::e4m3_and_global ? DType::f8_e4m3 : DType::u8;
+  std::vector<TensorSpec> parts{{name + ".codes", DType::u8, shape(sizes.codes)}};
+  if (sizes.scales8) parts.push_back({name + ".scales", scale8, shape(sizes.scales8)});
+  if (sizes.scales) parts.push_back({name + ".scales", DType::f32, shape(sizes.scales)});
+  if (info.scale == ScaleKind::e4m3_and_global) parts.push_back({name + ".global_scale", DType::f32, {}});
+  if (spec.double_quant) {
+    parts.push_back({name + ".nested_absmax", DType::f32, {sizes.nested_absmax}});
+    parts.push_back({name + ".offset", DType::f32, {}});
   }
-  if (tensor.scales.size())
-    parts.push_back(
-        {{name + ".scales", DType::f32, shape(tensor.scales.size())}, bytes(tensor.scales.span())});
-  if (info.scale == ScaleKind::e4m3_and_global)
-    parts.push_back({{name + ".global_scale", DType::f32, {}}, bytes(std::span(&tensor.global_scale, 1))});
+  return parts;
+}
+
+std::vector<Part> parts_of(const std::string& name, QuantizedTensor& tensor) {
+  std::vector<std::span<std::byte>> bytes{std::as_writable_bytes(tensor.codes.span())};
+  if (tensor.scales8.size()) bytes.push_back(std::as_writable_bytes(tensor.scales8.span()));
+  if (tensor.scales.size()) bytes.push_back(std::as_writable_bytes(tensor.scales.span()));
+  if (format_info(tensor.spec.format).scale == ScaleKind::e4m3_and_global)
+    bytes.push_back(std::as_writable_bytes(std::span(&tensor.global_scale, 1)));
   if (tensor.spec.double_quant) {
-    parts.push_back({{name + ".nested_absmax", DType::f32, {tensor.nested_absmax.size()}},
-                     bytes(tensor.nested_absmax.span())});
-    parts.push_back({{name + ".offset", DType::f32, {}}, bytes(std::span(&tensor.offset, 1))});
+    bytes.push_back(std::as_writable_bytes(tensor.nested_absmax.span()));
+    bytes.push_back(std::as_writable_bytes(std::span(&tensor.offset, 1)));
   }
+  std::vector<TensorSpec> specs = list_parts(name, tensor.spec, tensor.shape);
+  HB_DCHECK(specs.size() == bytes.size());
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < specs.size(); ++i) parts.push_back({std::move(specs[i]), bytes[i]});
   return parts;
 }
 
@@ -178,10 +189,7 @@ HalfbyteQuantization parse_halfbyte_quantization(const Json& config, const std::
 }
 
 std::vector<TensorSpec> part_specs(const std::string& name, const QuantizedInfo& info) {
-  QuantizedTensor tensor = make_quantized(info.spec, info.shape, info.source);
-  std::vector<TensorSpec> specs;
-  for (Part& part : parts_of(name, tensor)) specs.push_back(std::move(part.spec));
-  return specs;
+  return list_parts(name, info.spec, info.shape);
 }
 
 void append_parts(SafetensorsWriter& writer, const std::string& name, const QuantizedTensor& tensor) {

@@ -60,7 +60,10 @@ double host_copy_rate(int repeats, ThreadPool& pool) {
 QuantSpec spec_of(const std::string& name) {
   if (name.ends_with("-double"))
     return {.format = format_from_name(name.substr(0, name.size() - 7)), .double_quant = true};
-  return {.format = format_from_name(name)};
+  const Format format = format_from_name(name);
+  if (format == Format::bf16)
+    fail_input("--format bf16 needs no dequantization; name a format of 4 or 8 bits");
+  return {.format = format};
 }
 
 // Reference values rounded to dtype.

@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "core/fail.h"
+#include "io/output.h"
 
 namespace halfbyte::cli {
 
@@ -52,6 +53,10 @@ void run(const Options& options) {
         "warning: {} samples are few, maxima of rare channels may be missed; 512 to 1024 are advised\n",
         count);
 
+  std::vector<std::filesystem::path> inputs{options.model};
+  inputs.insert(inputs.end(), options.texts.begin(), options.texts.end());
+  inputs.insert(inputs.end(), options.jsonls.begin(), options.jsonls.end());
+  check_output_file(options.out, inputs);
   ThreadPool pool(options.threads);
   Model model = Model::load(options.model, pool);
   for (const std::string& warning : model.warnings()) fmt::print(stderr, "warning: {}\n", warning);
@@ -93,7 +98,7 @@ void add_calibrate(CLI::App& app) {
   command->add_option("-o,--output", options->out, "Statistics file to write (safetensors)")->required();
   command
       ->add_option("--samples", options->samples.samples, "Samples to run at most; 512 to 1024 are advised")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
       ->capture_default_str();
   command->add_option("--seq-len", options->samples.seq_len, "Tokens a sample")
       ->check(CLI::Range(2, 1 << 20))

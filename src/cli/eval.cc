@@ -34,7 +34,7 @@ Json to_json(const Options& options, const CheckpointSummary& model, const Perpl
                {"model_bytes", model.bytes},
                {"text", options.text},
                {"perplexity", result.perplexity},
-               {"stderr", result.stderr_},
+               {"stderr", result.stderr_ ? Json(*result.stderr_) : Json(nullptr)},
                {"nll_per_window", result.nll_per_window},
                {"tokens", result.tokens},
                {"windows", result.nll_per_window.size()},
@@ -56,6 +56,11 @@ Model load_model(const std::string& dir, ThreadPool& pool) {
 
 void run(const Options& options) {
   const Protocol protocol = protocol_from_name(options.protocol);
+  const CheckpointSummary summary = summarize(Checkpoint(options.model));
+  if (!options.json.empty()) {
+    const std::filesystem::path inputs[] = {options.model, options.text, options.reference};
+    check_output_file(options.json, inputs);
+  }
   const Tokenizer tokenizer = Tokenizer::load(options.model);
   std::string text = read_text_file(options.text, std::int64_t{4} << 30);
   if (!is_utf8(text)) fail_input("{}: not UTF-8 text; convert it first", options.text);
@@ -67,6 +72,7 @@ void run(const Options& options) {
   Model model = load_model(options.model, pool);
   std::optional<Model> reference;
   if (!options.reference.empty()) reference.emplace(load_model(options.reference, pool));
+  warn_beyond_context(model.config(), options.seq_len);
   PerplexityResult result;
   {
     Progress progress("evaluating", static_cast<std::int64_t>(windows.size()));
@@ -75,17 +81,17 @@ void run(const Options& options) {
                                    progress.update(p.window, fmt::format("perplexity {:.4f}", p.perplexity));
                                  });
   }
-  fmt::print("perplexity      {:.4f} +- {:.4f}\n", result.perplexity, result.stderr_);
+  fmt::print("perplexity      {:.4f} {}\n", result.perplexity,
+             result.stderr_ ? fmt::format("+- {:.4f}", *result.stderr_) : "(one window: no standard error)");
   if (result.kl_mean) fmt::print("KL divergence   {:.5f} nats a token\n", *result.kl_mean);
   if (result.top1_agreement) fmt::print("top-1 agreement {:.2f} %\n", 100 * *result.top1_agreement);
   fmt::print("scored          {} tokens in {} windows of {}, {:.1f} s\n", result.tokens,
              result.nll_per_window.size(), options.seq_len, result.seconds);
-  // Two operations a parameter and token: the part of the work that any implementation must do.
-  fmt::print(
-      "rate            {:.1f} GFLOP/s (2 x parameters x tokens)\n",
-      2e-9 * static_cast<double>(model.parameters()) * static_cast<double>(result.tokens) / result.seconds);
-  if (!options.json.empty())
-    write_text_file(options.json, dump_json(to_json(options, summarize(Checkpoint(options.model)), result)));
+  // Two operations a parameter and token: the part of the work that any implementation must do, for both models.
+  const std::int64_t parameters = model.parameters() + (reference ? reference->parameters() : 0);
+  fmt::print("rate            {:.1f} GFLOP/s (2 x parameters x tokens)\n",
+             2e-9 * static_cast<double>(parameters) * static_cast<double>(result.tokens) / result.seconds);
+  if (!options.json.empty()) write_text_file(options.json, dump_json(to_json(options, summary, result)));
 }
 
 }  // namespace

@@ -48,8 +48,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 void run(const Options& options) {
-  if (options.max_tokens < 1) fail_input("--max-tokens is {}, expected at least 1", options.max_tokens);
+  constexpr std::int64_t kMostTokens = 1 << 24;
+  if (options.max_tokens < 1 || options.max_tokens > kMostTokens)
+    fail_input("--max-tokens is {}, expected 1 to {}", options.max_tokens, kMostTokens);
   Sampler sampler(options.sampling);
+  const Checkpoint checkpoint(options.model);  // a path that is no model is refused in its own words
   const Tokenizer tokenizer = Tokenizer::load(options.model);
   const std::vector<std::int32_t> ids = prompt_ids(options, tokenizer);
   if (ids.empty()) fail_input("the prompt is empty");
@@ -61,6 +64,7 @@ void run(const Options& options) {
   // Rows of the head beyond the tokenizer's vocabulary are padding that stands for no text: never sampled.
   const std::int64_t vocab = std::min<std::int64_t>(config.vocab, tokenizer.vocab_size());
   const auto prompt_size = static_cast<std::int64_t>(ids.size());
+  warn_beyond_context(config, prompt_size + options.max_tokens);
   KvCache cache(config, prompt_size + options.max_tokens);
   Array<float> hidden(prompt_size * config.hidden), logits(config.vocab);
   const auto start = std::chrono::steady_clock::now();

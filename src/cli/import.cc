@@ -9,6 +9,7 @@
 
 #include "checkpoint/gguf.h"
 #include "cli/commands.h"
+#include "io/output.h"
 
 namespace halfbyte::cli {
 
@@ -29,6 +30,8 @@ void run(const Options& options) {
     fmt::print(stderr, "\rimporting {} {:3} %", options.model, percent);
     std::fflush(stderr);
   };
+  const std::filesystem::path inputs[] = {options.model};
+  refuse_overwriting(options.output, inputs);
   const GgufImport result = import_gguf(options.model, options.output, options.overwrite, progress);
   if (terminal) fmt::print(stderr, "\r\x1B[K");
   fmt::print("{}: {} model, {} tensors, {:.1f} M parameters, {:.1f} MB read, {:.1f} MB of BF16 written\n",

@@ -2,7 +2,9 @@
 // exit code. Exit codes: 0 done, 1 our own failure, 2 wrong input or usage.
 #include <fmt/core.h>
 
+#include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 
 #include "cli/commands.h"
@@ -24,6 +26,9 @@ int main(int argc, char** argv) {
   } catch (const halfbyte::Error& error) {
     fmt::print(stderr, "halfbyte: {}\n", error.what());
     return 2;
+  } catch (const std::filesystem::filesystem_error& error) {
+    fmt::print(stderr, "halfbyte: {}: {}\n", error.path1().string(), error.code().message());
+    return 2;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "halfbyte: out of memory; fewer threads or a smaller model may fit\n");
     return 2;
@@ -31,6 +36,11 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "halfbyte: internal error: {}; please report it with the command that led here\n",
                error.what());
     return 1;
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    fmt::print(stderr,
+               "halfbyte: standard output could not be written; is the disk full or the pipe closed?\n");
+    return 2;
   }
   return 0;
 }

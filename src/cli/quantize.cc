@@ -15,6 +15,7 @@
 #include "io/output.h"
 #include "io/text.h"
 #include "model/linears.h"
+#include "model/model.h"
 #include "quantize/arc.h"
 #include "quantize/hadamard.h"
 #include "quantize/plan.h"
@@ -59,8 +60,6 @@ std::optional<ActivationSpec> activations_of(const Options& options, const Quant
     fail_input(
         "--activations {}: {} is a format for weights only; use bf16, nvfp4, mxfp4, mxfp8, int8 or int4",
         options.activations, format_name(spec.format));
-  if (options.scope != "tensor" && options.scope != "token")
-    fail_input("--activation-scope is {}, expected tensor or token", quote(options.scope));
   return ActivationSpec{
       .spec = spec, .scope = options.scope == "tensor" ? ActivationScope::tensor : ActivationScope::token};
 }
@@ -149,6 +148,13 @@ void print_summary(const QuantizePlan& plan, const QuantizeSummary& summary) {
 }
 
 void run(const Options& options) {
+  // Named wrong, a rule is wrong also where the format has no use for it.
+  global_scale_rule_from_name(options.global_scale);
+  mx_scale_rule_from_name(options.mx_scale);
+  if (options.scope != "tensor" && options.scope != "token")
+    fail_input("--activation-scope is {}, expected tensor or token", quote(options.scope));
+  if (format_from_name(options.format) == Format::bf16)
+    fail_input("--format bf16 would change nothing; use nf4, fp4, nvfp4, mxfp4, mxfp8, int4 or int8");
   QuantSpec weights = make_spec(options, format_from_name(options.format));
   weights.block_size = options.block_size;
   weights.double_quant = options.double_quant;
@@ -157,18 +163,21 @@ void run(const Options& options) {
 
   const auto start = std::chrono::steady_clock::now();
   const Checkpoint checkpoint(options.model);
-  const std::vector<LinearInfo> infos =
-      list_linears(parse_model_config(checkpoint.config(), checkpoint.config_file()));
+  const ModelConfig config = parse_model_config(checkpoint.config(), checkpoint.config_file());
+  const std::vector<LinearInfo> infos = list_linears(config);
   std::vector<std::string> linears;
   for (const LinearInfo& linear : infos) linears.push_back(linear.name);
   PlanOptions plan_options{
       .weights = weights, .activations = activations_of(options, weights), .keep = options.keep};
   std::erase(plan_options.keep, "none");
   QuantizePlan plan = make_plan(checkpoint, linears, plan_options);
+  check_tensors(checkpoint, config);
   ThreadPool pool(options.threads);
   apply_method(options, checkpoint, infos, plan, pool);
   for (const std::string& warning : plan.warnings) fmt::print(stderr, "warning: {}\n", warning);
 
+  const std::filesystem::path inputs[] = {options.model, options.stats};
+  refuse_overwriting(options.out, inputs);
   OutputDirectory out(options.out, options.overwrite);
   QuantizeSummary summary;
   {

@@ -17,6 +17,9 @@ struct Options {
 };
 
 void run(const Options& options) {
+  if (!options.out.empty())
+    check_output_file(options.out,
+                      std::vector<std::filesystem::path>(options.files.begin(), options.files.end()));
   std::vector<EvalRow> rows;
   for (const std::string& file : options.files) rows.push_back(read_eval(file));
   fmt::print("{}", text_table(rows));

@@ -22,7 +22,8 @@ namespace {
 constexpr std::int64_t kMaxInputBytes = std::int64_t{1} << 30;
 
 struct Options {
-  std::string model, text, file, decode;
+  std::string model, text;
+  std::optional<std::string> file, decode;
   bool jsonl = false, no_special = false;
 };
 
@@ -72,10 +73,10 @@ void run(const Options& options) {
   const Tokenizer tokenizer = Tokenizer::load(options.model);
   if (options.jsonl)
     run_lines(tokenizer, options);
-  else if (!options.decode.empty())
-    fmt::print("{}\n", tokenizer.decode(parse_ids(options.decode), options.no_special));
-  else if (!options.file.empty())
-    print_ids(tokenizer.encode(read_text_file(options.file, kMaxInputBytes), !options.no_special));
+  else if (options.decode)
+    fmt::print("{}\n", tokenizer.decode(parse_ids(*options.decode), options.no_special));
+  else if (options.file)
+    print_ids(tokenizer.encode(read_text_file(*options.file, kMaxInputBytes), !options.no_special));
   else
     print_ids(tokenizer.encode(options.text, !options.no_special));
 }

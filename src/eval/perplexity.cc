@@ -77,10 +77,9 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Standard error of the mean of values, of which each counts alike.
+// Standard error of the mean of two or more values, of which each counts alike.
 double standard_error(const std::vector<double>& values) {
   const auto n = static_cast<double>(values.size());
-  if (values.size() < 2) return 0;
   const double centre = mean(values);
   double squares = 0;
   for (double value : values) squares += (value - centre) * (value - centre);
@@ -122,7 +121,8 @@ PerplexityResult evaluate_perplexity(Model& model, Model* reference, const std::
       progress({static_cast<std::int64_t>(result.nll_per_window.size()),
                 static_cast<std::int64_t>(windows.size()), result.perplexity});
   }
-  result.stderr_ = result.perplexity * standard_error(result.nll_per_window);
+  if (result.nll_per_window.size() > 1)
+    result.stderr_ = result.perplexity * standard_error(result.nll_per_window);
   if (reference) {
     result.kl_mean = total.kl / static_cast<double>(result.tokens);
     result.top1_agreement = total.agreed / static_cast<double>(result.tokens);

@@ -14,7 +14,7 @@ namespace halfbyte {
 struct PerplexityResult {
   double perplexity =
       0;  // exp of the mean: of the window means (windows protocol), of all predictions (document)
-  double stderr_ = 0;  // standard error of perplexity from the spread of the window means; 0 for one window
+  std::optional<double> stderr_;  // standard error of perplexity, from the spread of two or more window means
   std::vector<double> nll_per_window;    // mean of -log p over the window's predictions, nats
   std::int64_t tokens = 0;               // predictions scored
   std::optional<double> kl_mean;         // mean KL(reference || model) over all predictions, nats a token

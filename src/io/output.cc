@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -123,6 +124,32 @@ void OutputFile::commit(bool sync) {
   if (::close(std::exchange(fd_, -1)) != 0) fail_write(name_, errno);
 }
 
+void refuse_overwriting(const fs::path& target, std::span<const fs::path> inputs) {
+  std::error_code error;
+  const fs::path output = fs::weakly_canonical(target, error);
+  if (error) return;
+  const auto inside = [](const fs::path& inner, const fs::path& outer) {
+    const auto [end, ignored] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+    return end == outer.end();
+  };
+  for (const fs::path& input : inputs) {
+    const fs::path source = fs::canonical(input, error);
+    if (error || !(fs::is_regular_file(source, error) || fs::is_directory(source, error))) continue;
+    if (inside(source, output) ||
+        (inside(output, source) && fs::exists(output, error) && !fs::is_directory(output, error)))
+      fail_input("{}: writing it would destroy the input {}; choose another name for the output",
+                 target.string(), input.string());
+  }
+}
+
+void check_output_file(const fs::path& target, std::span<const fs::path> inputs) {
+  refuse_overwriting(target, inputs);
+  std::error_code error;
+  if (fs::is_directory(target, error))
+    fail(ErrorKind::io, "{}: is a folder, expected the name of a file to write", target.string());
+  const OutputFile probe(target);  // leaves nothing behind
+}
+
 void write_text_file(const fs::path& target, std::string_view text) {
   OutputFile file(target);
   file.write(text);
@@ -137,12 +164,19 @@ OutputDirectory::OutputDirectory(const fs::path& target, bool overwrite)
       fail(ErrorKind::io, "{}: exists and is not a folder; choose another name for the output", name_);
     if (!fs::is_empty(target_, error)) {
       if (!overwrite)
-        fail(ErrorKind::io,
-             "{}: exists and is not empty; choose another name or ask for it to be overwritten", name_);
+        fail(ErrorKind::io, "{}: exists and is not empty; choose another name or give --overwrite", name_);
       if (!fs::exists(target_ / "config.json", error))
         fail(ErrorKind::io,
              "{}: is not overwritten, since it holds other files than a model (there is no config.json)",
              name_);
+      for (const auto& entry : fs::directory_iterator(target_, error)) {
+        const fs::path extension = entry.path().extension();
+        if (!entry.is_regular_file(error) ||
+            (extension != ".json" && extension != ".safetensors" && extension != ".model" &&
+             extension != ".txt" && extension != ".jinja"))
+          fail(ErrorKind::io, "{}: is not overwritten, since it holds {}, which is no part of a model", name_,
+               entry.path().filename().string());
+      }
     }
   }
   temporary_ = temporary_name(target_);

@@ -39,11 +39,20 @@ class OutputFile {
   std::int64_t end_ = 0;
 };
 
+// Throws where writing target would destroy an input of the same command: the input is target itself or lies in it, or
+// target is a file inside an input that is a folder. Inputs that do not exist are passed over.
+void refuse_overwriting(const std::filesystem::path& target, std::span<const std::filesystem::path> inputs);
+
+// For commands that work long before they write: throws now what writing the file target would throw later, and what
+// refuse_overwriting does.
+void check_output_file(const std::filesystem::path& target, std::span<const std::filesystem::path> inputs);
+
 // Writes a whole small file at once, atomically.
 void write_text_file(const std::filesystem::path& target, std::string_view text);
 
 // A folder in the making: files go to temporary(), commit() gives it the target's name. An existing target
-// must be an empty folder, or with overwrite a model folder (one with a config.json), which is then replaced
+// must be an empty folder, or with overwrite a model folder (a config.json and only kinds of files that models
+// have), which is then replaced
 // whole.
 class OutputDirectory {
  public:

@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -119,6 +120,16 @@ std::int32_t token_id(const Json& value, std::string_view key, std::int64_t voca
   return value.get<std::int32_t>();
 }
 
+void add_end_tokens(const Json& config, const std::string& file, ModelConfig& model) {
+  const Json* eos = json_find(config, "eos_token_id");
+  if (!eos) return;
+  const Json list = eos->is_array() ? *eos : Json::array({*eos});
+  for (const Json& value : list) {
+    const std::int32_t id = token_id(value, "eos_token_id", model.vocab, file);
+    if (std::find(model.eos.begin(), model.eos.end(), id) == model.eos.end()) model.eos.push_back(id);
+  }
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(const Json& config, const std::string& file) {
@@ -169,18 +180,19 @@ ModelConfig parse_model_config(const Json& config, const std::string& file) {
 
   if (const Json* bos = json_find(config, "bos_token_id"))
     model.bos = token_id(*bos, "bos_token_id", model.vocab, file);
-  if (const Json* eos = json_find(config, "eos_token_id")) {
-    if (eos->is_array())
-      for (const Json& id : *eos) model.eos.push_back(token_id(id, "eos_token_id", model.vocab, file));
-    else
-      model.eos.push_back(token_id(*eos, "eos_token_id", model.vocab, file));
-  }
+  add_end_tokens(config, file, model);
   return model;
 }
 
 ModelConfig load_model_config(const std::filesystem::path& model_dir) {
   const auto path = model_dir / "config.json";
   return parse_model_config(read_json_file(path), path.string());
+}
+
+void read_generation_config(const std::filesystem::path& model_dir, ModelConfig& config) {
+  const auto path = model_dir / "generation_config.json";
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) add_end_tokens(read_json_file(path), path.string(), config);
 }
 
 std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t head_dim) {

@@ -40,6 +40,9 @@ struct ModelConfig {
 ModelConfig parse_model_config(const Json& config, const std::string& file);
 ModelConfig load_model_config(const std::filesystem::path& model_dir);
 
+// Adds the end tokens that generation_config.json lists, where there is one: chat models keep their end of turn there.
+void read_generation_config(const std::filesystem::path& model_dir, ModelConfig& config);
+
 // The head_dim/2 inverse frequencies of the rotary embedding in float32, scaling applied.
 std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t head_dim);
 

@@ -1,5 +1,6 @@
 // Reading a model's weights from a checkpoint into float32.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -15,26 +16,32 @@ namespace halfbyte {
 
 namespace {
 
+void check_tensor(const Checkpoint& checkpoint, const std::string& name, const Shape& expected) {
+  if (!checkpoint.has(name))
+    fail_input(
+        "{}: {} is missing, config.json asks for it; the model is incomplete or config.json belongs to "
+        "another",
+        checkpoint.files().path(), quote(name));
+  const Shape found = checkpoint.shape(name);
+  if (found != expected)
+    fail_input("{}: {} has shape {}, config.json asks for {}", checkpoint.files().path(), quote(name),
+               to_string(found), to_string(expected));
+}
+
 class Loader {
  public:
   Loader(const Checkpoint& checkpoint, ThreadPool& pool) : checkpoint_(checkpoint), pool_(pool) {}
 
   // The named tensor in float32; it must have that shape.
   Array<float> tensor(const std::string& name, const Shape& expected) {
-    if (!checkpoint_.has(name))
-      fail_input(
-          "{}: {} is missing, config.json asks for it; the model is incomplete or config.json belongs to "
-          "another",
-          checkpoint_.files().path(), quote(name));
-    const Shape found = checkpoint_.shape(name);
-    if (found != expected)
-      fail_input("{}: {} has shape {}, config.json asks for {}", checkpoint_.files().path(), quote(name),
-                 to_string(found), to_string(expected));
+    check_tensor(checkpoint_, name, expected);
     used_.insert(name);
     parameters_ += count(expected);
     Array<float> values =
         checkpoint_.is_quantized(name) ? dequantize(checkpoint_.quantized(name), pool_) : widen(name);
     checkpoint_.drop(name);
+    // A row of the embedding matters only where its token occurs; logits() looks at what comes out.
+    if (name != "model.embed_tokens.weight") check_finite(name, values);
     return values;
   }
 
@@ -55,6 +62,18 @@ class Loader {
   }
 
   std::int64_t parameters() const { return parameters_; }
+
+  // Not-a-numbers would pass through the softmax unseen.
+  void check_finite(const std::string& name, const Array<float>& values) {
+    constexpr std::int64_t kPerItem = 1 << 18;
+    pool_.parallel_for(ceil_div(values.size(), kPerItem), [&](std::int64_t item) {
+      const std::int64_t begin = item * kPerItem, end = std::min(values.size(), begin + kPerItem);
+      for (std::int64_t i = begin; i < end; ++i)
+        if (!std::isfinite(values[i]))
+          fail_input("{}: {} holds {} at element {}; the weights are damaged", checkpoint_.files().path(),
+                     quote(name), values[i], i);
+    });
+  }
 
   // Tensors of the file that the model does not use; old exports carry the rotary frequencies, which are recomputed.
   std::vector<std::string> unused() const {
@@ -117,13 +136,38 @@ bool same_values(const Array<float>& a, const Array<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
+std::vector<std::pair<std::string, Shape>> list_tensors(const ModelConfig& config) {
+  std::vector<std::pair<std::string, Shape>> tensors{
+      {"model.embed_tokens.weight", {config.vocab, config.hidden}}, {"model.norm.weight", {config.hidden}}};
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    tensors.push_back({prefix + "input_layernorm.weight", {config.hidden}});
+    tensors.push_back({prefix + "post_attention_layernorm.weight", {config.hidden}});
+    if (config.qk_norm) {
+      tensors.push_back({prefix + "self_attn.q_norm.weight", {config.head_dim}});
+      tensors.push_back({prefix + "self_attn.k_norm.weight", {config.head_dim}});
+    }
+  }
+  for (const LinearInfo& linear : list_linears(config)) {
+    if (linear.input == LinearInput::head) continue;
+    tensors.push_back({linear.name + ".weight", {linear.out, linear.in}});
+    if (linear.bias) tensors.push_back({linear.name + ".bias", {linear.out}});
+  }
+  return tensors;
+}
+
 }  // namespace
+
+void check_tensors(const Checkpoint& checkpoint, const ModelConfig& config) {
+  for (const auto& [name, shape] : list_tensors(config)) check_tensor(checkpoint, name, shape);
+}
 
 Model Model::load(const std::filesystem::path& dir, ThreadPool& pool) {
   const Checkpoint checkpoint(dir);
   Model model;
   model.config_ = parse_model_config(checkpoint.config(), checkpoint.config_file());
   const ModelConfig& config = model.config_;
+  read_generation_config(dir, model.config_);
   model.rope_.emplace(rope_inverse_frequencies(config.rope, config.head_dim));
 
   Loader loader(checkpoint, pool);

@@ -240,6 +240,9 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
 }
 
 void Model::logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool) const {
+  if (!std::all_of(hidden, hidden + rows * config_.hidden, [](float value) { return std::isfinite(value); }))
+    fail_input(
+        "the model computes NaN or infinite values for this input; its weights are damaged or out of range");
   const bool own = head_.weight.size() > 0;
   InputScratch scratch;
   QuantizedInput input(hidden, rows, config_.hidden, scratch, pool);

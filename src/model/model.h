@@ -82,4 +82,8 @@ class Model {
   InputObserver observer_;
 };
 
+// Throws bad_input, naming the tensor, where the checkpoint lacks one that config asks for or has it in another shape
+// (the head aside, which may be tied). For plain checkpoints, before something is made of them.
+void check_tensors(const Checkpoint& checkpoint, const ModelConfig& config);
+
 }  // namespace halfbyte

@@ -11,7 +11,8 @@ namespace halfbyte {
 
 namespace {
 
-bool matches(const std::string& pattern, const std::string& name) {
+bool matches(std::string pattern, const std::string& name) {
+  if (pattern.ends_with(".weight")) pattern.resize(pattern.size() - 7);
   if (pattern.find_first_of("*?") != std::string::npos) return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
   // Whole dotted parts only: "layers.1" is not in "layers.12".
   return ("." + name + ".").find("." + pattern + ".") != std::string::npos;

@@ -19,15 +19,16 @@ using Cells = std::array<std::string, kHeaders.size()>;
 
 Cells cells(const EvalRow& row) {
   const std::string name = std::filesystem::path(row.model).filename().string();
-  return {name.empty() ? row.model : name,
-          row.weights,
-          row.activations,
-          fmt::format("{:.3f}", row.bits_per_weight),
-          fmt::format("{:.1f}", row.megabytes),
-          fmt::format("{:.3f} +- {:.3f}", row.perplexity, row.stderr_),
-          row.kl_mean ? fmt::format("{:.4f}", *row.kl_mean) : "-",
-          row.top1_agreement ? fmt::format("{:.2f}", 100 * *row.top1_agreement) : "-",
-          fmt::format("{:.1f}", row.seconds)};
+  return {
+      name.empty() ? row.model : name,
+      row.weights,
+      row.activations,
+      fmt::format("{:.3f}", row.bits_per_weight),
+      fmt::format("{:.1f}", row.megabytes),
+      fmt::format("{:.3f}", row.perplexity) + (row.stderr_ ? fmt::format(" +- {:.3f}", *row.stderr_) : ""),
+      row.kl_mean ? fmt::format("{:.4f}", *row.kl_mean) : "-",
+      row.top1_agreement ? fmt::format("{:.2f}", 100 * *row.top1_agreement) : "-",
+      fmt::format("{:.1f}", row.seconds)};
 }
 
 // One way to lay out both tables: cells padded to their column, joined by `between`.
@@ -68,7 +69,7 @@ EvalRow read_eval(const std::filesystem::path& file) {
   row.bits_per_weight = json_double(json, "bits_per_weight", where);
   row.megabytes = 1e-6 * json_double(json, "model_bytes", where);
   row.perplexity = json_double(json, "perplexity", where);
-  row.stderr_ = json_double(json, "stderr", where);
+  row.stderr_ = json_optional_double(json, "stderr", where);
   row.seconds = json_double(json, "seconds", where);
   row.kl_mean = json_optional_double(json, "kl_mean", where);
   row.top1_agreement = json_optional_double(json, "top1_agreement", where);

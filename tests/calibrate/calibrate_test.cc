@@ -13,7 +13,7 @@
 #include "calibrate/stats_file.h"
 #include "core/fail.h"
 #include "io/safetensors.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {
@@ -87,7 +87,7 @@ TEST(Samples, TakesAShortTextWholeAndRefusesNone) {
 
 TEST(Sources, AreTextFilesAndMembersOfJsonLines) {
   const Tokenizer tokenizer = Tokenizer::load(std::filesystem::path(HALFBYTE_GOLDEN) / "tokenizers" / "gpt2");
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   const auto file = [&](const char* name, std::string_view text) {
     std::ofstream(dir.path() / name, std::ios::binary) << text;
     return dir.path() / name;
@@ -174,7 +174,7 @@ TEST(Calibrate, SameForAnyNumberOfThreads) {
   const auto with = [&](int threads) {
     ThreadPool pool(threads);
     Model model = Model::load(kModel, pool);
-    const TemporaryDirectory dir;
+    const test::Scratch dir;
     write_stats(dir.path() / "s", calibrate(model, samples, options, pool).stats);
     return read_text_file(dir.path() / "s");
   };
@@ -182,7 +182,7 @@ TEST(Calibrate, SameForAnyNumberOfThreads) {
 }
 
 TEST(Calibrate, DropsASampleThatIsNotFiniteAndCountsTheOthers) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   write_model(dir.path(), 0, INFINITY);
   ThreadPool pool(2);
   Model broken = Model::load(dir.path(), pool), whole = Model::load(kModel, pool);
@@ -203,7 +203,7 @@ TEST(Calibrate, DropsASampleThatIsNotFiniteAndCountsTheOthers) {
 }
 
 TEST(Calibrate, StopsAboveOnePercent) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   write_model(dir.path(), 0, INFINITY);
   ThreadPool pool(1);
   Model model = Model::load(dir.path(), pool);
@@ -220,7 +220,7 @@ TEST(Calibrate, StopsAboveOnePercent) {
 }
 
 TEST(Calibrate, GivesAZeroInputAFiniteScale) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   write_model(dir.path(), 5, 0.0f);
   ThreadPool pool(1);
   Model model = Model::load(dir.path(), pool);
@@ -256,7 +256,7 @@ CalibrationStats some_stats() {
 }
 
 TEST(StatsFile, ComesBackAsItWas) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   write_stats(dir.path() / "s.safetensors", some_stats());
   const CalibrationStats found = read_stats(dir.path() / "s.safetensors");
   EXPECT_EQ(std::tuple(found.tokens, found.samples, found.dropped, found.seq_len, found.seed),
@@ -268,7 +268,7 @@ TEST(StatsFile, ComesBackAsItWas) {
 }
 
 TEST(StatsFile, RefusesWhatCannotBe) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   const auto path = dir.path() / "s.safetensors";
   const auto refused = [&](auto change) {
     CalibrationStats stats = some_stats();

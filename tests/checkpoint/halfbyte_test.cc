@@ -9,7 +9,7 @@
 #include "core/fail.h"
 #include "io/file.h"
 #include "io/output.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {
@@ -63,7 +63,7 @@ void expect_same(const Array<T>& a, const Array<T>& b) {
 TEST(HalfbyteCheckpoint, EveryFormatSurvivesTheFile) {
   for (const QuantSpec& spec : kSpecs) {
     for (const Shape& shape : {Shape{8, 64}, Shape{3, 37}, Shape{5, 300}}) {
-      const TemporaryDirectory dir;
+      const test::Scratch dir;
       const QuantizedTensor before = filled(spec, shape);
       write(dir.path(), before);
       const Checkpoint checkpoint(dir.path());
@@ -89,7 +89,7 @@ TEST(HalfbyteCheckpoint, EveryFormatSurvivesTheFile) {
 }
 
 TEST(HalfbyteCheckpoint, ActivationsSurviveTheConfig) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   const ActivationSpec spec{.spec = {.format = Format::nvfp4, .global_scale = GlobalScaleRule::amax},
                             .scope = ActivationScope::token};
   write(dir.path(), filled({.format = Format::nvfp4}, {2, 16}), spec);
@@ -131,7 +131,7 @@ TEST(HalfbyteCheckpoint, RefusesScalesThatCannotBe) {
            {{.format = Format::nf4, .double_quant = true},
             [](QuantizedTensor& t) { t.nested_absmax[0] = NAN; },
             "nested_absmax"}}) {
-    const TemporaryDirectory dir;
+    const test::Scratch dir;
     QuantizedTensor tensor = filled(c.spec, {8, 64});
     c.damage(tensor);
     write(dir.path(), tensor);
@@ -146,7 +146,7 @@ TEST(HalfbyteCheckpoint, RefusesPartsThatAreMissingOrMisshapen) {
   const QuantizedInfo info{.spec = tensor.spec, .shape = tensor.shape, .source = tensor.source};
   for (std::size_t part = 0; part < 3; ++part) {
     for (const bool misshapen : {false, true}) {
-      const TemporaryDirectory dir;
+      const test::Scratch dir;
       write(dir.path(), tensor);
       std::vector<TensorSpec> specs = part_specs(kName, info);
       const std::string name = specs[part].name;
@@ -178,7 +178,7 @@ TEST(HalfbyteCheckpoint, RefusesConfigsThatDoNotDescribeTheFile) {
       {"\"tensors\": {", "\"tensors\": 3, \"x\": {"},
       {"\"shape\": [", "\"shape\": [-1, "}};
   for (const auto& [from, to] : edits) {
-    const TemporaryDirectory dir;
+    const test::Scratch dir;
     write(dir.path(), filled({.format = Format::nvfp4}, {8, 64}));
     std::string config = read_text_file(dir.path() / "config.json");
     const auto at = config.find(from);

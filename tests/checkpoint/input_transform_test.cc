@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/fail.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {
@@ -33,7 +33,7 @@ void write(const std::filesystem::path& dir, const InputTransform& transform) {
 }
 
 TEST(InputTransformTest, ComesBackAsItWas) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   const InputTransform before = some_transform();
   write(dir.path(), before);
   const InputInfo info = parse_input_info(to_json(before.info), "config.json");
@@ -46,7 +46,7 @@ TEST(InputTransformTest, ComesBackAsItWas) {
 
 TEST(InputTransformTest, RefusesImpossibleContents) {
   const auto refused = [](auto change) {
-    const TemporaryDirectory dir;
+    const test::Scratch dir;
     InputTransform transform = some_transform();
     change(transform);
     write(dir.path(), transform);
@@ -64,7 +64,7 @@ TEST(InputTransformTest, RefusesImpossibleContents) {
   refused([](InputTransform& t) { t.scale[1] = NAN; });
   refused([](InputTransform& t) { t.scale[1] = INFINITY; });
 
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   write(dir.path(), some_transform());
   InputInfo wider = some_transform().info;
   wider.width = 9;

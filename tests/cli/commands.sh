@@ -1,32 +1,7 @@
 #!/usr/bin/env bash
 # The subcommands end to end on a tiny model, and what they answer to wrong use. Usage: commands.sh HALFBYTE GOLDEN.
-set -u
+. "$(dirname "$0")/check.sh"
 tool=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0 passed=0
-
-check() {  # check NAME CONDITION...
-  local name=$1
-  shift
-  if "$@"; then passed=$((passed + 1)); else
-    echo "FAILED: $name"
-    failed=$((failed + 1))
-  fi
-}
-# expect CODE COMMAND...: runs it with output in $work/out and $work/err
-expect() {
-  local want=$1
-  shift
-  "$@" >"$work/out" 2>"$work/err" </dev/null
-  local code=$?
-  [ $code = "$want" ] && return 0
-  echo "exit code $code, expected $want: $*"
-  head -3 "$work/err"
-  return 1
-}
-says() { grep -q -- "$1" "$work/out" "$work/err"; }
-one_sentence() { [ "$(grep -c . "$work/err")" = 1 ]; }
 
 # A tiny random llama with a tokenizer of its own.
 model=$work/model
@@ -35,7 +10,7 @@ for i in $(seq 400); do echo "the quick brown fox $i jumps over the lazy dog"; d
 
 check "help" expect 0 "$tool" --help
 check "version" expect 0 "$tool" --version
-for command in info import tokenize eval generate inspect quantize report; do
+for command in bench calibrate dequantize eval generate import info inspect quantize report tokenize; do
   check "$command --help" expect 0 "$tool" $command --help
 done
 check "quantize has an example" expect 0 "$tool" quantize --help && check "it shows" says "halfbyte quantize smollm2"
@@ -57,6 +32,14 @@ check "W4A4" expect 0 "$tool" quantize "$model" -o "$work/w4a4" --format nvfp4 -
 check "eval W4A4" expect 0 "$tool" eval "$work/w4a4" --perplexity "$work/text" --seq-len 64 --windows 2 --protocol document
 check "W4A8" expect 0 "$tool" quantize "$model" -o "$work/w4a8" --format mxfp4 --activations mxfp8
 check "eval W4A8" expect 0 "$tool" eval "$work/w4a8" --perplexity "$work/text" --seq-len 64 --windows 2
+check "calibrate" expect 0 "$tool" calibrate "$model" --text "$work/text" -o "$work/stats.safetensors" --samples 8 --seq-len 64
+check "few samples: a warning" says "warning"
+for method in "smoothquant --alpha 0.4" "hadamard --hadamard-block 8" "arc --residual percent=10" "arc --order natural --residual fixed=16"; do
+  name=${method%% *}
+  check "quantize --method $method" expect 0 "$tool" quantize "$model" -o "$work/$name" --overwrite --format nvfp4 --activations same --method $method --stats "$work/stats.safetensors"
+  check "eval $method" expect 0 "$tool" eval "$work/$name" --perplexity "$work/text" --seq-len 64 --windows 2
+  check "generate $method" expect 0 "$tool" generate "$work/$name" --raw -p "the" -n 5
+done
 check "inspect a checkpoint" expect 0 "$tool" inspect "$work/nvfp4" && check "its bits" says "4.5"
 check "inspect a file" expect 0 "$tool" inspect "$model/model.safetensors" --summary
 check "report" expect 0 "$tool" report "$work"/nf4.json "$work"/nvfp4.json -o "$work/report.md"
@@ -64,16 +47,11 @@ check "report is written" grep -q "nvfp4" "$work/report.md"
 check "a line a model" test "$(grep -c . "$work/out")" = 3
 
 # Wrong use: exit code 2, one sentence, nothing left behind.
-refuse() {  # refuse NAME PATTERN COMMAND...
-  local name=$1 pattern=$2
-  shift 2
-  check "$name" expect 2 "$@"
-  check "$name: says why ($pattern)" says "$pattern"
-  check "$name: one sentence" one_sentence
-}
 refuse "quantizing twice" "quantized already" "$tool" quantize "$work/nf4" -o "$work/no" --format nvfp4
 refuse "format unknown" "nvfp4" "$tool" quantize "$model" -o "$work/no" --format nvfp5
 refuse "NF4 activations" "weights only" "$tool" quantize "$model" -o "$work/no" --format nf4 --activations same
+refuse "ARC without statistics" "stats" "$tool" quantize "$model" -o "$work/no" --format nvfp4 --activations same --method arc
+refuse "calibrate on nothing" "nowhere" "$tool" calibrate "$model" --text "$work/nowhere" -o "$work/no"
 refuse "block size" "48" "$tool" quantize "$model" -o "$work/no" --format nf4 --block-size 48
 refuse "keep matches nothing" "nonsense" "$tool" quantize "$model" -o "$work/no" --format nf4 --keep nonsense
 refuse "output exists" "nf4" "$tool" quantize "$model" -o "$work/nf4" --format nf4
@@ -89,6 +67,21 @@ refuse "report of another file" "model" "$tool" report "$model/config.json"
 refuse "inspect nothing" "no such file" "$tool" inspect "$work/nowhere"
 printf '\377\376 not text' >"$work/binary"
 refuse "text is not UTF-8" "UTF-8" "$tool" eval "$model" --perplexity "$work/binary"
+cp -r "$model" "$work/self"
+refuse "output is the input" "destroy" "$tool" quantize "$work/self" -o "$work/self" --overwrite --format nf4
+refuse "result over the text" "destroy" "$tool" eval "$model" --perplexity "$work/text" --seq-len 64 --windows 1 --json "$work/text"
+refuse "result over the config" "destroy" "$tool" eval "$model" --perplexity "$work/text" --seq-len 64 --windows 1 --json "$model/config.json"
+refuse "result in no folder" "nowhere" "$tool" eval "$model" --perplexity "$work/text" --json "$work/nowhere/e.json"
+mkdir "$work/other" && cp "$model/config.json" "$work/other" && echo precious >"$work/other/notes.pdf"
+refuse "other files are kept" "notes.pdf" "$tool" quantize "$model" -o "$work/other" --overwrite --format nf4
+refuse "rule unknown" "banana" "$tool" quantize "$model" -o "$work/no" --format nf4 --global-scale banana
+refuse "bf16" "change nothing" "$tool" quantize "$model" -o "$work/no" --format bf16
+refuse "too many tokens" "max-tokens" "$tool" generate "$model" --raw -p the -n 9223372036854775807
+refuse "bench of bf16" "bf16" "$tool" bench dequant --format bf16
+cp -r "$model" "$work/short"
+sed -i 's/"num_hidden_layers": *3/"num_hidden_layers": 4/' "$work/short/config.json"
+refuse "a layer is missing" "layers.3" "$tool" quantize "$work/short" -o "$work/no" --format nf4
+check "full disk" expect 2 bash -c "'$tool' inspect '$model' >/dev/full"
 check "nothing left behind" test ! -e "$work/no"
 check "no temporary files" test -z "$(find "$work" -name '*.part')"
 
@@ -98,5 +91,4 @@ kill -INT $! 2>/dev/null
 wait $! 2>/dev/null
 check "interrupted: all or nothing" test ! -e "$work/interrupted" -o -f "$work/interrupted/config.json"
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

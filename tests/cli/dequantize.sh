@@ -1,31 +1,7 @@
 #!/usr/bin/env bash
 # halfbyte dequantize and bench on files that it makes itself. Usage: dequantize.sh HALFBYTE GOLDEN.
-set -u
+. "$(dirname "$0")/check.sh"
 tool=$1 golden=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0 passed=0
-
-check() {
-  local name=$1
-  shift
-  if "$@"; then passed=$((passed + 1)); else
-    echo "FAILED: $name"
-    failed=$((failed + 1))
-  fi
-}
-expect() {
-  local want=$1
-  shift
-  "$@" >"$work/out" 2>"$work/err" </dev/null
-  local code=$?
-  [ $code = "$want" ] && return 0
-  echo "exit code $code, expected $want: $*"
-  head -3 "$work/err"
-  return 1
-}
-says() { grep -q -- "$1" "$work/out" "$work/err"; }
-one_sentence() { [ "$(grep -c . "$work/err")" = 1 ]; }
 size_is() { [ "$(stat -c %s "$1")" = "$2" ]; }
 
 file=$work/m.bin
@@ -71,5 +47,4 @@ fi
 check "bench" expect 0 "$tool" bench dequant --device cpu --rows 64 --columns 256 --repeats 3
 check "bench names every format" says mxfp8_e5m2
 check "bench of nothing" expect 2 "$tool" bench
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

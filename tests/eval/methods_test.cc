@@ -13,7 +13,7 @@
 #include "quantize/hadamard.h"
 #include "quantize/rtn.h"
 #include "quantize/smoothquant.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {
@@ -71,7 +71,7 @@ class MethodsTest : public testing::Test {
     return logits(model);
   }
   std::vector<float> run(const QuantizePlan& plan) {
-    const TemporaryDirectory dir;
+    const test::Scratch dir;
     return run(plan, dir.path());
   }
 
@@ -151,7 +151,7 @@ TEST_F(MethodsTest, ResidualsTakeTheErrorOfActivationsAway) {
 TEST_F(MethodsTest, SameBytesForAnyNumberOfThreads) {
   const auto bytes = [&](int threads) {
     ThreadPool pool(threads);
-    const TemporaryDirectory dir;
+    const test::Scratch dir;
     QuantizePlan plan = rtn(kNvfp4, kNvfp4);
     plan_arc(checkpoint_, plan, sources_, stats_, {});
     quantize_rtn(checkpoint_, plan, dir.path(), pool);
@@ -161,7 +161,7 @@ TEST_F(MethodsTest, SameBytesForAnyNumberOfThreads) {
 }
 
 TEST_F(MethodsTest, RefusesACheckpointWhoseInputsDoNotFit) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   QuantizePlan plan = rtn(kMxfp8, kMxfp8);
   plan_smoothquant(checkpoint_, plan, sources_, stats_, 0.5, pool_);
   run(plan, dir.path());

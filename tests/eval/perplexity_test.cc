@@ -13,7 +13,7 @@
 #include "io/file.h"
 #include "model/tokenizer.h"
 #include "quantize/rtn.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {
@@ -39,7 +39,7 @@ std::vector<double> log_softmax(const float* logits, std::int64_t size) {
 }
 
 TEST(Perplexity, MeetsPlainArithmetic) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   ThreadPool pool(2);
   quantize_model(kTiny / "qwen2", dir.path(), {.format = Format::nvfp4}, true, pool);
   Model model = Model::load(dir.path(), pool), reference = Model::load(kTiny / "qwen2", pool);
@@ -73,7 +73,8 @@ TEST(Perplexity, MeetsPlainArithmetic) {
   }
   const double mean = (means[0] + means[1]) / 2;
   EXPECT_NEAR(found.perplexity, std::exp(mean), 1e-4 * std::exp(mean));
-  EXPECT_NEAR(found.stderr_, std::exp(mean) * std::abs(means[0] - means[1]) / 2, 1e-3 * std::exp(mean));
+  EXPECT_NEAR(found.stderr_.value(), std::exp(mean) * std::abs(means[0] - means[1]) / 2,
+              1e-3 * std::exp(mean));
   EXPECT_NEAR(found.kl_mean.value(), kl / 598, 1e-5);
   EXPECT_NEAR(found.top1_agreement.value(), agreed / 598, 1e-12);
   EXPECT_EQ(found.tokens, 598);
@@ -108,7 +109,7 @@ void check(const char* variable, const RealCase& c) {
   if (!dir || !text) GTEST_SKIP() << "needs the environment variables HALFBYTE_SMOLLM2 and " << variable;
   ThreadPool pool(available_cores());
   const auto ids = Tokenizer::load(dir).encode(join_rows(read_text_file(text)), false);
-  const TemporaryDirectory quantized;
+  const test::Scratch quantized;
   if (c.spec) quantize_model(dir, quantized.path(), *c.spec, c.activations, pool);
   Model model = Model::load(c.spec ? quantized.path() : dir, pool);
   const PerplexityResult result = evaluate_perplexity(

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/text.h"
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {

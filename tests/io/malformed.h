@@ -8,7 +8,7 @@
 
 #include "halfbyte/error.h"
 #include "io/text.h"
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte::test {
 

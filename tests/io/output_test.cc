@@ -9,7 +9,7 @@
 #include "io/cleanup.h"
 #include "io/file.h"
 #include "io/mapped_file.h"
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {

@@ -6,7 +6,7 @@
 #include "io/gguf.h"
 #include "io/json.h"
 #include "io/safetensors.h"
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {

@@ -2,6 +2,7 @@
 // SmolLM2 where HALFBYTE_SMOLLM2 names its directory.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include "core/fail.h"
 #include "io/safetensors.h"
 #include "model/model.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {
@@ -95,6 +97,42 @@ TEST(Forward, RefusesIdsAndLengthsThatDoNotFit) {
   EXPECT_THROW(model.forward(outside, cache, hidden.data(), pool), Error);
   EXPECT_THROW(model.forward(negative, cache, hidden.data(), pool), Error);
   EXPECT_THROW(model.forward(three, cache, hidden.data(), pool), Error);
+}
+
+TEST(Forward, RefusesWeightsThatAreNotFinite) {
+  const test::Scratch dir;
+  std::filesystem::copy_file(kModels / "qwen2" / "config.json", dir.path() / "config.json");
+  {
+    const SafetensorsFile source(kModels / "qwen2" / "model.safetensors");
+    std::vector<TensorSpec> specs;
+    for (const NamedTensor& tensor : source.tensors())
+      specs.push_back({tensor.name, tensor.view.dtype, tensor.view.shape});
+    SafetensorsWriter writer(dir.path() / "model.safetensors", specs, {});
+    for (const NamedTensor& tensor : source.tensors()) {
+      std::vector<std::byte> bytes(tensor.view.data.begin(), tensor.view.data.end());
+      if (tensor.name == "model.norm.weight") bytes[0] = std::byte{0xC0}, bytes[1] = std::byte{0x7F};  // 0x7FC0, a BF16 NaN
+      writer.append(tensor.name, bytes);
+    }
+    writer.finish();
+  }
+  ThreadPool pool(1);
+  const std::string message = test::message_of([&] { Model::load(dir.path(), pool); });
+  EXPECT_NE(message.find("model.norm.weight"), std::string::npos) << message;
+}
+
+TEST(Forward, TakesTheEndTokensOfTheGenerationConfigToo) {
+  const test::Scratch dir;
+  for (const auto& entry : std::filesystem::directory_iterator(kModels / "qwen2"))
+    std::filesystem::copy_file(entry.path(), dir.path() / entry.path().filename());
+  ThreadPool pool(1);
+  std::vector<std::int32_t> expected = Model::load(dir.path(), pool).config().eos;
+  std::filesystem::remove(dir.path() / "generation_config.json");
+  dir.write("generation_config.json", R"({"eos_token_id": [160, 161]})");
+  for (const std::int32_t id : {160, 161})
+    if (std::find(expected.begin(), expected.end(), id) == expected.end()) expected.push_back(id);
+  EXPECT_EQ(Model::load(dir.path(), pool).config().eos, expected);
+  dir.write("generation_config.json", R"({"eos_token_id": [163]})");
+  EXPECT_THROW(Model::load(dir.path(), pool), Error);
 }
 
 TEST(Forward, SameLogitsOnAnyThreadCount) {

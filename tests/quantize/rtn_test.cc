@@ -8,7 +8,7 @@
 #include "core/fail.h"
 #include "io/file.h"
 #include "ops/quantize/op.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {
@@ -27,7 +27,7 @@ std::vector<std::string> linears() {
 }
 
 std::string bytes_of_run(const QuantSpec& spec, int threads) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   ThreadPool pool(threads);
   const Checkpoint checkpoint(kModel);
   quantize_rtn(checkpoint,
@@ -47,7 +47,7 @@ TEST(QuantizeRtn, SameBytesForAnyNumberOfThreadsAndEveryTime) {
 }
 
 TEST(QuantizeRtn, WritesEachLinearAsItsOpQuantizesItAndTheRestAsItWas) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   ThreadPool pool(2);
   const Checkpoint before(kModel);
   const QuantSpec spec{.format = Format::nf4, .double_quant = true};
@@ -107,7 +107,7 @@ TEST(QuantizePlanTest, RefusesWhatMakesNoSense) {
       Error);
   EXPECT_NO_THROW(plan({.weights = {.format = Format::nvfp4}, .activations = {}, .keep = {"lm_head"}}));
 
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   ThreadPool pool(1);
   quantize_rtn(checkpoint, plan({.weights = {.format = Format::nvfp4}, .activations = {}, .keep = {}}),
                dir.path(), pool);

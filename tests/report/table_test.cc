@@ -5,7 +5,7 @@
 
 #include "core/fail.h"
 #include "io/output.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/scratch.h"
 
 namespace halfbyte {
 namespace {
@@ -16,7 +16,7 @@ const char* kEval =
   "protocol": "windows", "kl_mean": 0.25, "top1_agreement": null, "seconds": 7.25})";
 
 TEST(Report, ShowsWhatEvalWrote) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   write_text_file(dir.path() / "e.json", kEval);
   const EvalRow row = read_eval(dir.path() / "e.json");
   for (const std::string& table : {text_table({row}), markdown_report({row})})
@@ -26,7 +26,7 @@ TEST(Report, ShowsWhatEvalWrote) {
 }
 
 TEST(Report, NamesTheKeyThatIsMissing) {
-  const TemporaryDirectory dir;
+  const test::Scratch dir;
   const std::string text = kEval;
   for (const char* key : {"perplexity", "weights", "model_bytes", "windows"}) {
     std::string broken = text;
