@@ -110,7 +110,8 @@ TEST(Forward, RefusesWeightsThatAreNotFinite) {
     SafetensorsWriter writer(dir.path() / "model.safetensors", specs, {});
     for (const NamedTensor& tensor : source.tensors()) {
       std::vector<std::byte> bytes(tensor.view.data.begin(), tensor.view.data.end());
-      if (tensor.name == "model.norm.weight") bytes[0] = std::byte{0xC0}, bytes[1] = std::byte{0x7F};  // 0x7FC0, a BF16 NaN
+      if (tensor.name == "model.norm.weight")
+        bytes[0] = std::byte{0xC0}, bytes[1] = std::byte{0x7F};  // 0x7FC0, a BF16 NaN
       writer.append(tensor.name, bytes);
     }
     writer.finish();
