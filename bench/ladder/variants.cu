@@ -32,10 +32,10 @@ __device__ __forceinline__ float switch_level(unsigned code) {
     asm volatile("" : "+f"(v)); \
     return v;                   \
   }
-    HB_CASE(0)
-    HB_CASE(1)
-    HB_CASE(2) HB_CASE(3) HB_CASE(4) HB_CASE(5) HB_CASE(6) HB_CASE(7) HB_CASE(8) HB_CASE(9) HB_CASE(10)
-        HB_CASE(11) HB_CASE(12) HB_CASE(13) HB_CASE(14)
+    // clang-format off
+    HB_CASE(0) HB_CASE(1) HB_CASE(2) HB_CASE(3) HB_CASE(4) HB_CASE(5) HB_CASE(6) HB_CASE(7)
+    HB_CASE(8) HB_CASE(9) HB_CASE(10) HB_CASE(11) HB_CASE(12) HB_CASE(13) HB_CASE(14)
+    // clang-format on
 #undef HB_CASE
             default : return 1.0f;
   }
