@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
     name_of);
 
 // Rounding activations makes the result depend on the last bit of every float sum: the independent implementation itself
-// gives 38.88, 39.25 and 39.48 (nvfp4) and 26.42 and 26.38 (mxfp8) when only the order of its sums changes. The tolerances
+// gives 38.88 on a GPU, 39.25 and 39.48 on a CPU (nvfp4; attention unfused and fused) and 26.42 and 26.38 (mxfp8). The tolerances
 // are twice that spread and more; without any rounding of activations nvfp4 gives 31.2, so a missing one is still found.
 constexpr double kW4a4Tolerance = 1.2, kW8a8Tolerance = 0.1;
 
