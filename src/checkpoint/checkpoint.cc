@@ -77,6 +77,13 @@ QuantizedTensor Checkpoint::quantized(std::string_view name) const {
   return read_parts(*files_, found->first, found->second);
 }
 
+QuantizedTensor Checkpoint::outliers(std::string_view name) const {
+  const auto found = quantization_.tensors.find(name);
+  if (found == quantization_.tensors.end() || !found->second.outliers)
+    fail_input("{}: {} has no outlier columns", files_->path(), quote(name));
+  return read_parts(*files_, outlier_name(found->first), outlier_part(found->second));
+}
+
 InputTransform Checkpoint::input(std::string_view name) const {
   const auto found = quantization_.inputs.find(name);
   if (found == quantization_.inputs.end())
@@ -86,7 +93,7 @@ InputTransform Checkpoint::input(std::string_view name) const {
 
 std::int64_t Checkpoint::stored_bytes(std::string_view name) const {
   const auto found = quantization_.tensors.find(name);
-  if (found != quantization_.tensors.end()) return quantized_bytes(found->second.spec, found->second.shape);
+  if (found != quantization_.tensors.end()) return stored_bytes_of(found->second);
   return static_cast<std::int64_t>(files_->at(name).data.size());
 }
 
@@ -101,12 +108,10 @@ void write_model_files(const Checkpoint& checkpoint, const HalfbyteQuantization&
   Json config = checkpoint.config();
   config["quantization_config"] = to_json(quantization);
   write_text_file(out / "config.json", dump_json(config));
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
-        "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
-    if (std::filesystem::exists(checkpoint.dir() / name))
-      std::filesystem::copy_file(checkpoint.dir() / name, out / name);
-  }
+  for (const std::string_view name : kModelFiles)
+    if (name != "config.json" && std::filesystem::exists(checkpoint.dir() / name))
+      std::filesystem::copy_file(checkpoint.dir() / name, out / name,
+                                 std::filesystem::copy_options::overwrite_existing);
 }
 
 }  // namespace halfbyte

@@ -36,6 +36,8 @@ class Checkpoint {
   bool is_quantized(std::string_view name) const { return quantization_.tensors.contains(name); }
   // A copy of codes and scales; throws bad_input for a scale that is NaN, infinite or negative.
   QuantizedTensor quantized(std::string_view name) const;
+  // The same of its last columns, where they have a format of their own (QuantizedInfo::outliers; quantized() has the rest).
+  QuantizedTensor outliers(std::string_view name) const;
   // What the linears of that input read; name is one of quantization().inputs. Throws bad_input for impossible contents.
   InputTransform input(std::string_view name) const;
   std::int64_t stored_bytes(std::string_view name) const;
@@ -49,6 +51,12 @@ class Checkpoint {
   std::unique_ptr<SafetensorsModel> files_;
   HalfbyteQuantization quantization_;
 };
+
+// The files of a model directory that are not weights.
+inline constexpr std::string_view kModelFiles[] = {
+    "config.json",           "tokenizer.json",   "tokenizer_config.json", "tokenizer.model",
+    "special_tokens_map.json", "added_tokens.json", "vocab.json",          "merges.txt",
+    "chat_template.jinja",   "generation_config.json"};
 
 // Everything of a model directory but the weights, for a quantized copy of it in `out`: config.json with its
 // quantization_config, and copies of the tokenizer's and generation's files that are there.

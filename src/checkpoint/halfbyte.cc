@@ -1,9 +1,11 @@
 #include "checkpoint/halfbyte.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/spec_json.h"
 #include "core/fail.h"
 #include "formats/e4m3.h"
 #include "io/text.h"
@@ -11,32 +13,6 @@
 namespace halfbyte {
 
 namespace {
-
-Json spec_to_json(const QuantSpec& spec) {
-  const FormatInfo& info = format_info(spec.format);
-  Json json = {{"format", info.name}};
-  if (info.default_block != 0) json["block_size"] = effective_block(spec, 0);
-  if (spec.double_quant) json["double_quant"] = true;
-  if (info.scale == ScaleKind::e4m3_and_global)
-    json["global_scale"] = global_scale_rule_name(spec.global_scale);
-  if (info.scale == ScaleKind::e8m0) json["mx_scale"] = mx_scale_rule_name(spec.mx_scale);
-  if (spec.four_six) json["four_six"] = true;
-  return json;
-}
-
-QuantSpec parse_spec(const Json& json, const std::string& where) {
-  QuantSpec spec;
-  spec.format = format_from_name(json_string(json, "format", where));
-  spec.block_size = json_optional_int64(json, "block_size", where).value_or(0);
-  spec.double_quant = json_optional_bool(json, "double_quant", where).value_or(false);
-  spec.four_six = json_optional_bool(json, "four_six", where).value_or(false);
-  if (const auto rule = json_optional_string(json, "global_scale", where))
-    spec.global_scale = global_scale_rule_from_name(*rule);
-  if (const auto rule = json_optional_string(json, "mx_scale", where))
-    spec.mx_scale = mx_scale_rule_from_name(*rule);
-  validate(spec);
-  return spec;
-}
 
 Shape parse_shape(const Json& json, const std::string& where) {
   Shape shape;
@@ -118,23 +94,30 @@ void check_scales(const QuantizedTensor& tensor, const std::string& file, const 
   }
 }
 
+// The oldest version of the format that can say all of this.
+int oldest_version(const HalfbyteQuantization& quantization) {
+  const bool own = std::ranges::any_of(quantization.tensors,
+                                       [](const auto& entry) { return entry.second.own_activations; });
+  const bool newer = std::ranges::any_of(quantization.inputs, [](const auto& entry) {
+    return entry.second.outliers || entry.second.global_scale != 0.0f;
+  });
+  return own || newer ? 3 : quantization.inputs.empty() ? 1 : 2;
+}
+
 }  // namespace
 
 Json to_json(const HalfbyteQuantization& quantization) {
-  Json json = {{"quant_method", "halfbyte"},
-               {"version", quantization.inputs.empty() ? 1 : kHalfbyteVersion},
-               {"activations", nullptr}};
-  if (quantization.activations) {
-    json["activations"] = spec_to_json(quantization.activations->spec);
-    json["activations"]["scope"] =
-        quantization.activations->scope == ActivationScope::tensor ? "tensor" : "token";
-  }
+  Json json = {
+      {"quant_method", "halfbyte"}, {"version", oldest_version(quantization)}, {"activations", nullptr}};
+  if (quantization.activations) json["activations"] = to_json(*quantization.activations);
   Json tensors = Json::object();
   for (const auto& [name, info] : quantization.tensors) {
-    Json tensor = spec_to_json(info.spec);
+    Json tensor = to_json(info.spec);
     tensor["shape"] = info.shape;
     tensor["dtype"] = dtype_name(info.source);
     if (!info.input.empty()) tensor["input"] = info.input;
+    if (info.own_activations)
+      tensor["activations"] = info.activations ? to_json(*info.activations) : Json(nullptr);
     tensors[name] = std::move(tensor);
   }
   json["tensors"] = std::move(tensors);
@@ -149,26 +132,15 @@ HalfbyteQuantization parse_halfbyte_quantization(const Json& config, const std::
          "{}: version {} of the halfbyte format, this build reads up to {}; use a newer halfbyte", where,
          version, kHalfbyteVersion);
   HalfbyteQuantization quantization;
-  if (const Json* activations = json_find(config, "activations")) {
-    const std::string place = where + ": activations";
-    ActivationSpec spec{.spec = parse_spec(*activations, place)};
-    const std::string scope = json_string(*activations, "scope", place);
-    if (scope != "tensor" && scope != "token")
-      fail_input("{}: scope is {}, expected \"tensor\" or \"token\"", place, quote(scope));
-    spec.scope = scope == "tensor" ? ActivationScope::tensor : ActivationScope::token;
-    quantization.activations = spec;
-  }
+  if (const Json* activations = json_find(config, "activations"))
+    quantization.activations = parse_activation_spec(*activations, where + ": activations");
   if (json_find(config, "inputs"))
     for (const auto& [name, input] : json_object(config, "inputs", where).items()) {
-      const InputInfo info = parse_input_info(input, where + ": inputs: " + quote(name));
-      if (info.residual && !quantization.activations)
-        fail_input("{}: inputs: {} has residual channels, but activations are not rounded", where,
-                   quote(name));
-      quantization.inputs.emplace(name, info);
+      quantization.inputs.emplace(name, parse_input_info(input, where + ": inputs: " + quote(name)));
     }
   for (const auto& [name, tensor] : json_object(config, "tensors", where).items()) {
     const std::string place = where + ": tensors: " + quote(name);
-    QuantizedInfo info{.spec = parse_spec(tensor, place), .shape = parse_shape(tensor, place)};
+    QuantizedInfo info{.spec = parse_quant_spec(tensor, place), .shape = parse_shape(tensor, place)};
     const std::string dtype = json_string(tensor, "dtype", place);
     const auto source = dtype_from_name(dtype);
     if (source != DType::f32 && source != DType::bf16 && source != DType::f16)
@@ -182,25 +154,70 @@ HalfbyteQuantization parse_halfbyte_quantization(const Json& config, const std::
         fail_input("{}: shape is {}, but its input {} has a width of {}", place, to_string(info.shape),
                    quote(*input), found->second.width);
       info.input = *input;
+      info.outliers = found->second.outliers;
+      info.outlier_spec = found->second.outlier_spec;
     }
+    if (tensor.contains("activations")) {
+      info.own_activations = true;
+      if (const Json* activations = json_find(tensor, "activations"))
+        info.activations = parse_activation_spec(*activations, place + ": activations");
+    }
+    const auto& activations = quantization.activations_of(info);
+    const InputInfo* input = info.input.empty() ? nullptr : &quantization.inputs.find(info.input)->second;
+    if (input && input->residual && !activations)
+      fail_input("{}: its input {} has residual channels, but activations are not rounded", place,
+                 quote(info.input));
+    if (activations && activations->scope == ActivationScope::fixed &&
+        (!input || input->global_scale == 0.0f) &&
+        format_info(activations->spec.format).scale == ScaleKind::e4m3_and_global)
+      fail_input("{}: activations are rounded under a static scale, but its input gives none", place);
     quantization.tensors.emplace(name, std::move(info));
   }
   return quantization;
 }
 
+QuantizedInfo main_part(const QuantizedInfo& info) {
+  QuantizedInfo main = info;
+  main.outliers = 0;
+  if (info.outliers) main.shape[1] -= info.outliers;
+  return main;
+}
+
+QuantizedInfo outlier_part(const QuantizedInfo& info) {
+  QuantizedInfo part = main_part(info);
+  part.spec = info.outlier_spec;
+  part.shape = {info.shape[0], info.outliers};
+  return part;
+}
+
+std::int64_t stored_bytes_of(const QuantizedInfo& info) {
+  return quantized_bytes(info.spec, main_part(info).shape) +
+         (info.outliers ? quantized_bytes(info.outlier_spec, outlier_part(info).shape) : 0);
+}
+
 std::vector<TensorSpec> part_specs(const std::string& name, const QuantizedInfo& info) {
-  return list_parts(name, info.spec, info.shape);
+  std::vector<TensorSpec> parts = list_parts(name, info.spec, main_part(info).shape);
+  if (info.outliers)
+    for (TensorSpec& part : list_parts(outlier_name(name), info.outlier_spec, outlier_part(info).shape))
+      parts.push_back(std::move(part));
+  return parts;
+}
+
+void for_each_part(const std::string& name, const QuantizedTensor& tensor, const PartVisitor& visit) {
+  // The spans are only read from here; parts_of serves reading and writing.
+  for (const Part& part : parts_of(name, const_cast<QuantizedTensor&>(tensor)))
+    visit(part.spec.name, part.bytes);
 }
 
 void append_parts(SafetensorsWriter& writer, const std::string& name, const QuantizedTensor& tensor) {
-  // The spans are only read from here; parts_of serves reading and writing.
-  for (const Part& part : parts_of(name, const_cast<QuantizedTensor&>(tensor)))
-    writer.append(part.spec.name, part.bytes);
+  for_each_part(name, tensor, [&](const std::string& part, std::span<const std::byte> bytes) {
+    writer.append(part, bytes);
+  });
 }
 
 QuantizedTensor read_parts(const SafetensorsModel& files, const std::string& name,
                            const QuantizedInfo& info) {
-  QuantizedTensor tensor = make_quantized(info.spec, info.shape, info.source);
+  QuantizedTensor tensor = make_quantized(info.spec, main_part(info).shape, info.source);
   std::string file;
   for (const Part& part : parts_of(name, tensor)) {
     const TensorView* stored = files.find(part.spec.name);

@@ -37,6 +37,16 @@ void check_columns(const InputTransform& transform, const std::string& file, con
                info.channels - (info.width - info.residual - zeros), info.channels);
 }
 
+// A positive float32, 0 where the member is absent.
+float parse_scale(const Json& json, const char* key, const std::string& where) {
+  const std::optional<double> value = json_optional_double(json, key, where);
+  if (!value) return 0.0f;
+  const auto scale = static_cast<float>(*value);
+  if (!(scale > 0.0f) || std::isinf(scale))
+    fail_input("{}: {} is {}, expected a positive number", where, key, *value);
+  return scale;
+}
+
 }  // namespace
 
 Json to_json(const InputInfo& info) {
@@ -48,6 +58,13 @@ Json to_json(const InputInfo& info) {
   if (info.hadamard) json["hadamard"] = info.hadamard;
   if (info.scaled) json["scaled"] = true;
   if (info.gathered) json["gathered"] = true;
+  if (info.outliers) {
+    json["outliers"] = to_json(info.outlier_spec);
+    json["outliers"]["columns"] = info.outliers;
+  }
+  // A float32 as a double is the same number and survives JSON.
+  if (info.global_scale != 0.0f) json["global_scale"] = info.global_scale;
+  if (info.residual_global_scale != 0.0f) json["residual_global_scale"] = info.residual_global_scale;
   return json;
 }
 
@@ -74,6 +91,22 @@ InputInfo parse_input_info(const Json& json, const std::string& where) {
   if (!info.gathered && info.width != info.channels)
     fail_input("{}: width is {}, expected {} where no columns are gathered", where, info.width,
                info.channels);
+  if (const Json* outliers = json_find(json, "outliers")) {
+    const std::string place = where + ": outliers";
+    info.outliers = json_int64(*outliers, "columns", place);
+    info.outlier_spec = parse_quant_spec(*outliers, place);
+    if (info.outliers < 1 || info.outliers >= info.width || info.residual)
+      fail_input("{}: {} outlier columns of {}, {} of them residual, cannot be", where, info.outliers,
+                 info.width, info.residual);
+  }
+  info.global_scale = parse_scale(json, "global_scale", where);
+  info.residual_global_scale = parse_scale(json, "residual_global_scale", where);
+  if ((info.residual_global_scale != 0.0f) !=
+      (info.residual && !info.shared_scale && info.global_scale != 0.0f))
+    fail_input(
+        "{}: residual_global_scale must be there exactly where global_scale is and residuals have a scale "
+        "of their own",
+        where);
   if (info.hadamard < 0 || (info.hadamard & (info.hadamard - 1)) ||
       (info.hadamard && info.channels % info.hadamard != 0))
     fail_input("{}: hadamard is {}, expected a power of two that divides {}", where, info.hadamard,
@@ -88,9 +121,9 @@ std::vector<TensorSpec> input_specs(const std::string& name, const InputInfo& in
   return specs;
 }
 
-void append_input(SafetensorsWriter& writer, const std::string& name, const InputTransform& transform) {
-  if (transform.info.scaled) writer.append(name + ".scale", std::as_bytes(std::span(transform.scale)));
-  if (transform.info.gathered) writer.append(name + ".columns", std::as_bytes(std::span(transform.columns)));
+void for_each_part(const std::string& name, const InputTransform& transform, const PartVisitor& visit) {
+  if (transform.info.scaled) visit(name + ".scale", std::as_bytes(std::span(transform.scale)));
+  if (transform.info.gathered) visit(name + ".columns", std::as_bytes(std::span(transform.columns)));
 }
 
 InputTransform read_input(const SafetensorsModel& files, const std::string& name, const InputInfo& info) {

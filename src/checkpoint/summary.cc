@@ -1,12 +1,14 @@
 #include "checkpoint/summary.h"
 
+#include <fmt/core.h>
+
 #include <set>
 
 namespace halfbyte {
 
 CheckpointSummary summarize(const Checkpoint& checkpoint) {
   CheckpointSummary summary;
-  std::set<std::string> kinds;
+  std::set<std::string> kinds, activations;
   std::int64_t layer_bytes = 0, layer_elements = 0;
   for (const std::string& name : checkpoint.names()) {
     const Shape shape = checkpoint.shape(name);
@@ -15,12 +17,20 @@ CheckpointSummary summarize(const Checkpoint& checkpoint) {
     if (shape.size() != 2 || name.find("embed") != std::string::npos || name.starts_with("lm_head."))
       continue;
     const auto quantized = checkpoint.quantization().tensors.find(name);
-    const auto method = [&](const std::string& input) {
-      return input.empty() ? "" : " " + checkpoint.quantization().inputs.find(input)->second.method;
+    // "int4 block 128 + 128 int8 atom": format, outlier columns, method.
+    const auto kind_of = [&](const QuantizedInfo& info) {
+      std::string kind = to_string(info.spec);
+      if (info.outliers) kind += fmt::format(" + {} {}", info.outliers, to_string(info.outlier_spec));
+      if (info.input.empty()) return kind;
+      const std::string& method = checkpoint.quantization().inputs.find(info.input)->second.method;
+      return method == "rtn" ? kind : kind + " " + method;
     };
     kinds.insert(quantized != checkpoint.quantization().tensors.end()
-                     ? to_string(quantized->second.spec) + method(quantized->second.input)
+                     ? kind_of(quantized->second)
                      : std::string(dtype_name(checkpoint.plain(name)->dtype)));
+    if (quantized != checkpoint.quantization().tensors.end())
+      if (const auto& spec = checkpoint.quantization().activations_of(quantized->second))
+        activations.insert(to_string(*spec));
     layer_bytes += bytes;
     // Padding and residual columns cost bytes, but are no weights of the model.
     const bool input =
@@ -30,11 +40,9 @@ CheckpointSummary summarize(const Checkpoint& checkpoint) {
               : count(shape);
   }
   for (const std::string& kind : kinds) summary.weights += (summary.weights.empty() ? "" : ", ") + kind;
-  const auto& activations = checkpoint.quantization().activations;
-  summary.activations = "float";
-  if (activations)
-    summary.activations = to_string(activations->spec) +
-                          (activations->scope == ActivationScope::tensor ? " per tensor" : " per token");
+  for (const std::string& kind : activations)
+    summary.activations += (summary.activations.empty() ? "" : ", ") + kind;
+  if (summary.activations.empty()) summary.activations = "float";
   if (layer_elements)
     summary.bits_per_weight = 8.0 * static_cast<double>(layer_bytes) / static_cast<double>(layer_elements);
   return summary;

@@ -16,13 +16,15 @@ void add_dequantize(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_quantize(CLI::App& app);
+void add_verify(CLI::App& app);
 void add_report(CLI::App& app);
 void add_calibrate(CLI::App& app);
 
 inline constexpr AddCommand kCommands[] = {
     add_info,     add_import, add_tokenize,   add_eval,  add_generate,  add_inspect,
-    add_quantize, add_report, add_dequantize, add_bench, add_calibrate,
+    add_plan,     add_quantize, add_verify, add_report, add_dequantize, add_bench, add_calibrate,
 };
 
 }  // namespace halfbyte::cli

@@ -84,6 +84,11 @@ HB_HD constexpr float nvfp4_step(GlobalScaleRule rule, std::uint8_t scale_code, 
   return rule == GlobalScaleRule::compressed_tensors ? scale / global : mul_rn(scale, global);
 }
 
+// Largest magnitude that a global scale can say: 6 under the largest block scale.
+HB_HD constexpr float nvfp4_range(GlobalScaleRule rule, float global) {
+  return mul_rn(kE2m1Max, nvfp4_step(rule, 0x7E, global));
+}
+
 // Whether a global scale that comes from outside can be used: positive, and all its steps finite.
 HB_HD constexpr bool nvfp4_is_global_scale(GlobalScaleRule rule, float global) {
   return global > 0.0f && is_finite(global) && is_finite(nvfp4_step(rule, 0x7E, global));

@@ -2,9 +2,11 @@
 // wanted.
 #include "io/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -118,6 +120,34 @@ bool finite(const Json& value) {
   return true;
 }
 
+// Indented, but a list of numbers stays on one line.
+void print(const Json& value, int indent, int depth, std::string& out) {
+  const bool numbers =
+      value.is_array() && std::ranges::all_of(value, [](const Json& v) { return v.is_number(); });
+  if (!value.is_structured() || value.empty() || numbers) {
+    out += value.dump();
+    return;
+  }
+  const std::string inner(static_cast<std::size_t>(indent * (depth + 1)), ' ');
+  const auto next = [&](bool first) { out += (first ? "\n" : ",\n") + inner; };
+  bool first = true;
+  out += value.is_object() ? '{' : '[';
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.items()) {
+      next(std::exchange(first, false));
+      out += Json(key).dump() + ": ";
+      print(member, indent, depth + 1, out);
+    }
+  } else {
+    for (const Json& member : value) {
+      next(std::exchange(first, false));
+      print(member, indent, depth + 1, out);
+    }
+  }
+  out += "\n" + std::string(static_cast<std::size_t>(indent * depth), ' ');
+  out += value.is_object() ? '}' : ']';
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view file) {
@@ -136,7 +166,12 @@ Json read_json_file(const std::filesystem::path& path, std::int64_t max_bytes) {
 std::string dump_json(const Json& value, int indent) {
   if (!finite(value)) fail_input("a JSON file cannot hold NaN or infinity");
   try {
-    return value.dump(indent) + "\n";
+    std::string text;
+    if (indent < 0)
+      text = value.dump();
+    else
+      print(value, indent, 0, text);
+    return text + "\n";
   } catch (const Json::exception&) {
     fail_input("a JSON file cannot hold text that is not UTF-8");
   }

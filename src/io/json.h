@@ -22,7 +22,7 @@ inline constexpr int kMaxJsonDepth = 64;
 Json parse_json(std::string_view text, std::string_view file);
 Json read_json_file(const std::filesystem::path& path, std::int64_t max_bytes = kMaxTextBytes);
 
-// Text with sorted keys and a closing newline, on one line where indent is negative; refuses NaN and infinities
+// Text with sorted keys and a closing newline, on one line where indent is negative; otherwise lists of numbers are. Refuses NaN and infinities
 // (JSON has none) and invalid UTF-8.
 std::string dump_json(const Json& value, int indent = 2);
 

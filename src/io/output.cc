@@ -2,6 +2,7 @@
 #include "io/output.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -62,13 +63,24 @@ void write_all(const std::string& name, std::span<const std::byte> bytes, const 
 
 }  // namespace
 
-OutputFile::OutputFile(const fs::path& target) : name_(target.string()), target_(resolve(target)) {
+OutputFile::OutputFile(const fs::path& target, Unfinished unfinished)
+    : name_(target.string()), target_(resolve(target)), unfinished_(unfinished) {
   struct stat info {};
   const bool exists = ::stat(target_.c_str(), &info) == 0;
   if (exists && S_ISDIR(info.st_mode)) fail(ErrorKind::io, "{}: cannot be written: it is a directory", name_);
   if (exists && !S_ISREG(info.st_mode)) {
     fd_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC);
     if (fd_ < 0) fail_write(name_, errno);
+    return;
+  }
+  if (unfinished_ == Unfinished::keep) {
+    temporary_ = target_.string() + ".part";
+    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd_ < 0) fail_write(name_, errno);
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      ::close(fd_);
+      fail(ErrorKind::io, "{}: another process is writing it; wait for it or stop it", name_);
+    }
     return;
   }
   temporary_ = temporary_name(target_);
@@ -87,7 +99,8 @@ void OutputFile::discard() noexcept {
   if (fd_ < 0) return;
   ::close(fd_);
   fd_ = -1;
-  if (!temporary_.empty()) settle_temporary(temporary_, [&] { ::unlink(temporary_.c_str()); });
+  if (!temporary_.empty() && unfinished_ == Unfinished::remove)
+    settle_temporary(temporary_, [&] { ::unlink(temporary_.c_str()); });
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
@@ -108,6 +121,19 @@ void OutputFile::write_at(std::int64_t offset, std::span<const std::byte> bytes)
     if (done > 0) offset += done;
     return done;
   });
+}
+
+void OutputFile::read_at(std::int64_t offset, std::span<std::byte> bytes) const {
+  HB_DCHECK(unfinished_ == Unfinished::keep);
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(fd_, bytes.data(), bytes.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      fail(ErrorKind::io, "{}: cannot be read back: {}", name_,
+           got < 0 ? std::strerror(errno) : "it ends early");
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += got;
+  }
 }
 
 void OutputFile::commit(bool sync) {
@@ -156,8 +182,8 @@ void write_text_file(const fs::path& target, std::string_view text) {
   file.commit();
 }
 
-OutputDirectory::OutputDirectory(const fs::path& target, bool overwrite)
-    : name_(target.string()), target_(resolve(target)) {
+OutputDirectory::OutputDirectory(const fs::path& target, bool overwrite, Unfinished unfinished)
+    : name_(target.string()), target_(resolve(target)), unfinished_(unfinished) {
   std::error_code error;
   if (fs::exists(target_, error)) {
     if (!fs::is_directory(target_, error))
@@ -179,6 +205,11 @@ OutputDirectory::OutputDirectory(const fs::path& target, bool overwrite)
       }
     }
   }
+  if (unfinished_ == Unfinished::keep) {
+    temporary_ = target_.parent_path() / ("." + target_.filename().string() + ".unfinished");
+    if (::mkdir(temporary_.c_str(), 0777) != 0 && errno != EEXIST) fail_write(name_, errno);
+    return;
+  }
   temporary_ = temporary_name(target_);
   register_temporary(temporary_);
   if (::mkdir(temporary_.c_str(), 0777) != 0) {
@@ -189,7 +220,7 @@ OutputDirectory::OutputDirectory(const fs::path& target, bool overwrite)
 }
 
 OutputDirectory::~OutputDirectory() {
-  if (committed_) return;
+  if (committed_ || unfinished_ == Unfinished::keep) return;
   settle_temporary(temporary_, [&] {
     std::error_code ignored;
     fs::remove_all(temporary_, ignored);

@@ -11,11 +11,15 @@
 
 namespace halfbyte {
 
+// What becomes of an output that was not committed: removed, or kept where the same command finds it again.
+enum class Unfinished : std::uint8_t { remove, keep };
+
 // A file in the making. An existing file of that name is replaced at commit(). A device or pipe (/dev/stdout)
-// is written to directly. Destruction without commit() removes what was written.
+// is written to directly. Destruction without commit() removes what was written, or keeps it as TARGET.part: there the next
+// object for the same target finds it, bytes and all. Only one process at a time may have such a file.
 class OutputFile {
  public:
-  explicit OutputFile(const std::filesystem::path& target);
+  explicit OutputFile(const std::filesystem::path& target, Unfinished unfinished = Unfinished::remove);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -27,6 +31,9 @@ class OutputFile {
   // At a place of the caller's choice; different threads may write different places. Not for devices.
   void write_at(std::int64_t offset, std::span<const std::byte> bytes);
 
+  // What lies at that place, of a file that is kept. Throws where it is shorter.
+  void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
+
   // Closes and renames. With sync, the bytes are on the disk before the name is.
   void commit(bool sync = false);
 
@@ -35,6 +42,7 @@ class OutputFile {
 
   std::string name_;
   std::filesystem::path target_, temporary_;  // temporary_ is empty for a device
+  Unfinished unfinished_;
   int fd_ = -1;
   std::int64_t end_ = 0;
 };
@@ -52,11 +60,12 @@ void write_text_file(const std::filesystem::path& target, std::string_view text)
 
 // A folder in the making: files go to temporary(), commit() gives it the target's name. An existing target
 // must be an empty folder, or with overwrite a model folder (a config.json and only kinds of files that models
-// have), which is then replaced
-// whole.
+// have), which is then replaced whole. Destruction without commit() removes it, or keeps it as .TARGET.unfinished for the next
+// object for the same target.
 class OutputDirectory {
  public:
-  explicit OutputDirectory(const std::filesystem::path& target, bool overwrite = false);
+  explicit OutputDirectory(const std::filesystem::path& target, bool overwrite = false,
+                           Unfinished unfinished = Unfinished::remove);
   ~OutputDirectory();
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
@@ -67,6 +76,7 @@ class OutputDirectory {
  private:
   std::string name_;
   std::filesystem::path target_, temporary_;
+  Unfinished unfinished_;
   bool committed_ = false;
 };
 

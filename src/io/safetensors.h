@@ -90,25 +90,33 @@ struct TensorSpec {
 // name. Different tensors may be written from different threads.
 class SafetensorsWriter {
  public:
+  // Unfinished::keep: a file of the same tensors that an earlier object left behind is gone on with (output.h).
   SafetensorsWriter(const std::filesystem::path& target, std::vector<TensorSpec> tensors,
-                    const Metadata& metadata);
+                    const Metadata& metadata, Unfinished unfinished = Unfinished::remove);
 
   std::span<const TensorSpec> tensors() const { return specs_; }  // in file order
   // The next bytes of that tensor.
   void append(std::string_view name, std::span<const std::byte> bytes);
+  // The SHA-256 of that tensor's bytes as they lie in a kept file; with it they count as appended.
+  std::string take_over(std::string_view name);
+  // Forgets what was appended or taken over of that tensor.
+  void restart(std::string_view name) { place(name).done = 0; }
   // Every tensor must be complete.
   void finish(bool sync = false);
   std::int64_t file_bytes() const { return file_bytes_; }
+  const std::string& header_sha256() const { return header_sha256_; }  // of the first 8 + N bytes
 
  private:
   struct Place {
     std::int64_t begin, size, done;
   };
+  Place& place(std::string_view name);
 
   OutputFile file_;
   std::vector<TensorSpec> specs_;
   std::unordered_map<std::string_view, Place> places_;  // keys live in specs_
   std::int64_t file_bytes_ = 0;
+  std::string header_sha256_;
 };
 
 }  // namespace halfbyte

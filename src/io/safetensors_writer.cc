@@ -6,6 +6,7 @@
 #include "core/fail.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "io/sha256.h"
 #include "io/text.h"
 
 namespace halfbyte {
@@ -27,8 +28,8 @@ std::string json_text(std::string_view text) { return Json(text).dump(); }
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& target, std::vector<TensorSpec> tensors,
-                                     const Metadata& metadata)
-    : file_(target), specs_(std::move(tensors)) {
+                                     const Metadata& metadata, Unfinished unfinished)
+    : file_(target, unfinished), specs_(std::move(tensors)) {
   std::ranges::sort(specs_, [](const TensorSpec& a, const TensorSpec& b) {
     const auto rank_a = rank(a.dtype), rank_b = rank(b.dtype);
     return rank_a != rank_b ? rank_a > rank_b : a.name < b.name;
@@ -76,15 +77,38 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& target, std::v
   const auto length = static_cast<std::uint64_t>(header.size());
   file_.write(std::as_bytes(std::span(&length, 1)));
   file_.write(header);
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(&length, 1)));
+  hash.update(header);
+  header_sha256_ = hash.finish();
   const auto data_begin = static_cast<std::int64_t>(8 + header.size());
   for (auto& [name, place] : places_) place.begin += data_begin;
   file_bytes_ = data_begin + offset;
 }
 
-void SafetensorsWriter::append(std::string_view name, std::span<const std::byte> bytes) {
+SafetensorsWriter::Place& SafetensorsWriter::place(std::string_view name) {
   const auto found = places_.find(name);
   if (found == places_.end()) fail_input("{}: no tensor {} was announced", file_.path(), quote(name));
-  Place& place = found->second;
+  return found->second;
+}
+
+std::string SafetensorsWriter::take_over(std::string_view name) {
+  constexpr std::int64_t kPiece = 1 << 20;
+  Place& place = this->place(name);
+  Sha256 hash;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(kPiece, place.size)));
+  for (std::int64_t done = 0; done < place.size;) {
+    const auto piece = std::span(buffer).first(static_cast<std::size_t>(std::min(kPiece, place.size - done)));
+    file_.read_at(place.begin + done, piece);
+    hash.update(piece);
+    done += static_cast<std::int64_t>(piece.size());
+  }
+  place.done = place.size;
+  return hash.finish();
+}
+
+void SafetensorsWriter::append(std::string_view name, std::span<const std::byte> bytes) {
+  Place& place = this->place(name);
   const auto size = static_cast<std::int64_t>(bytes.size());
   if (size > place.size - place.done)
     fail_input("{}: tensor {} was given {} bytes, expected {}", file_.path(), quote(name), place.done + size,

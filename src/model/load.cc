@@ -37,8 +37,7 @@ class Loader {
     check_tensor(checkpoint_, name, expected);
     used_.insert(name);
     parameters_ += count(expected);
-    Array<float> values =
-        checkpoint_.is_quantized(name) ? dequantize(checkpoint_.quantized(name), pool_) : widen(name);
+    Array<float> values = checkpoint_.is_quantized(name) ? decode(name) : widen(name);
     checkpoint_.drop(name);
     // A row of the embedding matters only where its token occurs; logits() looks at what comes out.
     if (name != "model.embed_tokens.weight") check_finite(name, values);
@@ -53,11 +52,12 @@ class Loader {
     linear.weight = tensor(info.name + ".weight", {info.out, linear.in});
     parameters_ -= info.out * (linear.in - info.in);
     if (info.bias) linear.bias = tensor(info.name + ".bias", {info.out});
-    if (checkpoint_.is_quantized(info.name + ".weight"))
-      linear.activations = checkpoint_.quantization().activations;
-    if (input_of(info))
-      linear.transform =
-          transform(checkpoint_.quantization().tensors.find(info.name + ".weight")->second.input);
+    const HalfbyteQuantization& quantization = checkpoint_.quantization();
+    if (const auto found = quantization.tensors.find(info.name + ".weight");
+        found != quantization.tensors.end()) {
+      linear.activations = quantization.activations_of(found->second);
+      if (!found->second.input.empty()) linear.transform = transform(found->second.input);
+    }
     return linear;
   }
 
@@ -104,6 +104,21 @@ class Loader {
       shared = std::make_shared<const LinearTransform>(std::move(read));
     }
     return shared;
+  }
+
+  // All columns of a quantized tensor, outliers last.
+  Array<float> decode(const std::string& name) {
+    Array<float> main = dequantize(checkpoint_.quantized(name), pool_);
+    const QuantizedInfo& info = checkpoint_.quantization().tensors.find(name)->second;
+    if (!info.outliers) return main;
+    const Array<float> outliers = dequantize(checkpoint_.outliers(name), pool_);
+    const std::int64_t rows = info.shape[0], width = info.shape[1], columns = width - info.outliers;
+    Array<float> all(rows * width);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      std::copy_n(main.data() + row * columns, columns, all.data() + row * width);
+      std::copy_n(outliers.data() + row * info.outliers, info.outliers, all.data() + row * width + columns);
+    }
+    return all;
   }
 
   Array<float> widen(const std::string& name) {

@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "core/fail.h"
@@ -30,8 +31,8 @@ float* grown(Array<float>& array, std::int64_t size) {
 class QuantizedInput {
  public:
   QuantizedInput(const float* x, std::int64_t rows, std::int64_t columns, InputScratch& scratch,
-                 ThreadPool& pool)
-      : x_(x), rows_(rows), columns_(columns), scratch_(scratch), pool_(pool) {}
+                 ClippingCounts& counts, ThreadPool& pool)
+      : x_(x), rows_(rows), columns_(columns), scratch_(scratch), counts_(counts), pool_(pool) {}
 
   // [rows, linear.in] as linear's engine would see it.
   const float* for_linear(const Linear& linear) {
@@ -45,20 +46,28 @@ class QuantizedInput {
   }
 
  private:
-  std::int64_t residual() const { return transform_ ? transform_->input.info.residual : 0; }
-  std::int64_t main() const { return transform_ ? transform_->input.info.width - residual() : columns_; }
+  // What the input is changed to before rounding; an empty one where a linear reads it as it is.
+  const InputInfo& info() const {
+    static const InputInfo kNone;
+    return transform_ ? transform_->input.info : kNone;
+  }
+  // Columns before those that a method appends or keeps in another format.
+  std::int64_t main() const {
+    return transform_ ? info().width - info().residual - info().outliers : columns_;
+  }
 
   const float* transform() {
     const InputTransform& input = transform_->input;
-    float* out = grown(scratch_.transformed, rows_ * main());
+    if (!info().scaled && info().hadamard < 2 && !info().gathered) return x_;
+    float* out = grown(scratch_.transformed, rows_ * (main() + info().outliers));
     transform_input({.rows = rows_,
                      .channels = columns_,
                      .x = x_,
-                     .scale = input.info.scaled ? input.scale.data() : nullptr,
+                     .scale = info().scaled ? input.scale.data() : nullptr,
                      .direction = ScaleDirection::divide,
-                     .hadamard = input.info.hadamard,
-                     .columns = input.info.gathered ? input.columns.data() : nullptr,
-                     .width = main(),
+                     .hadamard = info().hadamard,
+                     .columns = info().gathered ? input.columns.data() : nullptr,
+                     .width = main() + info().outliers,
                      .out = out},
                     pool_);
     return out;
@@ -66,38 +75,66 @@ class QuantizedInput {
 
   const float* round(const float* x) {
     if (!activations_) return x;
-    const std::int64_t width = main() + residual();
+    const std::int64_t width = main() + info().residual + info().outliers;
+    const bool fixed = activations_->scope == ActivationScope::fixed && info().global_scale != 0.0f;
     const ScaleScope scope =
         activations_->scope == ActivationScope::token ? ScaleScope::row : ScaleScope::tensor;
+    const std::optional<float> global = fixed ? std::optional(info().global_scale) : std::nullopt;
     float* out = grown(scratch_.rounded, rows_ * width);
-    if (residual())
+    if (fixed) count_clipped(x);
+    if (info().residual) {
       augment({.rows = rows_,
                .columns = main(),
                .x = x,
                .residual = transform_->residual.data(),
-               .residual_count = residual(),
+               .residual_count = info().residual,
                .spec = activations_->spec,
                .scope = scope,
-               .shared_scale = transform_->input.info.shared_scale,
+               .shared_scale = info().shared_scale,
+               .global_scale = global,
+               .residual_global_scale = fixed ? std::optional(info().residual_global_scale) : std::nullopt,
                .out = out},
               pool_);
-    else
-      fake_quantize({.rows = rows_,
-                     .columns = width,
-                     .x = x,
-                     .x_stride = width,
-                     .out = out,
-                     .out_stride = width,
-                     .spec = activations_->spec,
-                     .scope = scope,
-                     .global_scale = {}},
-                    pool_);
+      return out;
+    }
+    FakeQuantize part{.rows = rows_,
+                      .columns = main(),
+                      .x = x,
+                      .x_stride = width,
+                      .out = out,
+                      .out_stride = width,
+                      .spec = activations_->spec,
+                      .scope = scope,
+                      .global_scale = global};
+    fake_quantize(part, pool_);
+    if (info().outliers) {
+      part.columns = info().outliers;
+      part.x = x + main();
+      part.out = out + main();
+      part.spec = info().outlier_spec;
+      part.global_scale = {};
+      fake_quantize(part, pool_);
+    }
     return out;
+  }
+
+  // Values beyond what the static scale can say: they saturate.
+  void count_clipped(const float* x) {
+    const float limit = nvfp4_range(activations_->spec.global_scale, info().global_scale);
+    const std::int64_t width = main() + info().outliers;
+    std::atomic<std::int64_t> clipped = 0;
+    pool_.parallel_for(rows_, [&](std::int64_t row) {
+      const float* begin = x + row * width;
+      clipped += std::count_if(begin, begin + main(), [&](float value) { return std::abs(value) > limit; });
+    });
+    counts_.clipped += clipped;
+    counts_.values += rows_ * main();
   }
 
   const float* x_;
   std::int64_t rows_, columns_;
   InputScratch& scratch_;
+  ClippingCounts& counts_;
   ThreadPool& pool_;
   const float* current_ = nullptr;  // what these two make of x
   std::optional<ActivationSpec> activations_;
@@ -179,7 +216,7 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
               .out_stride = size},
              pool);
     observe(LinearInput::attention, i, normed.data(), size);
-    QuantizedInput attention_input(normed.data(), rows, size, scratch, pool);
+    QuantizedInput attention_input(normed.data(), rows, size, scratch, clipping_, pool);
     apply(layer.q, attention_input, rows, q.data(), pool);
     apply(layer.k, attention_input, rows, keys, pool);
     apply(layer.v, attention_input, rows, values, pool);
@@ -203,7 +240,7 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
                .out = attended.data()},
               pool);
     observe(LinearInput::attention_output, i, attended.data(), q_size);
-    QuantizedInput output_input(attended.data(), rows, q_size, scratch, pool);
+    QuantizedInput output_input(attended.data(), rows, q_size, scratch, clipping_, pool);
     apply(layer.o, output_input, rows, added.data(), pool);
     add(x.data(), added.data(), rows * size);
 
@@ -217,12 +254,12 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
               .out_stride = size},
              pool);
     observe(LinearInput::mlp, i, normed.data(), size);
-    QuantizedInput mlp_input(normed.data(), rows, size, scratch, pool);
+    QuantizedInput mlp_input(normed.data(), rows, size, scratch, clipping_, pool);
     apply(layer.gate, mlp_input, rows, gate.data(), pool);
     apply(layer.up, mlp_input, rows, up.data(), pool);
     silu_mul(gate.data(), up.data(), gate.data(), rows * config_.intermediate, pool);
     observe(LinearInput::mlp_product, i, gate.data(), config_.intermediate);
-    QuantizedInput product_input(gate.data(), rows, config_.intermediate, scratch, pool);
+    QuantizedInput product_input(gate.data(), rows, config_.intermediate, scratch, clipping_, pool);
     apply(layer.down, product_input, rows, added.data(), pool);
     add(x.data(), added.data(), rows * size);
   }
@@ -239,13 +276,13 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
   observe(LinearInput::head, -1, hidden, size);
 }
 
-void Model::logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool) const {
+void Model::logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool) {
   if (!std::all_of(hidden, hidden + rows * config_.hidden, [](float value) { return std::isfinite(value); }))
     fail_input(
         "the model computes NaN or infinite values for this input; its weights are damaged or out of range");
   const bool own = head_.weight.size() > 0;
   InputScratch scratch;
-  QuantizedInput input(hidden, rows, config_.hidden, scratch, pool);
+  QuantizedInput input(hidden, rows, config_.hidden, scratch, clipping_, pool);
   matmul_f32({.m = rows,
               .n = config_.vocab,
               .k = own ? head_.in : config_.hidden,

@@ -48,6 +48,11 @@ struct Layer {
 using InputObserver = std::function<void(LinearInput input, std::int64_t layer, const float* x,
                                          std::int64_t rows, std::int64_t columns)>;
 
+// Activation values rounded under static scales, and how many of them lay beyond the scale's range and saturated.
+struct ClippingCounts {
+  std::int64_t values = 0, clipped = 0;
+};
+
 class Model {
  public:
   // Reads config.json and every weight of a model directory (plain or quantized by halfbyte). Throws Error
@@ -66,7 +71,9 @@ class Model {
   void observe_inputs(InputObserver observer) { observer_ = std::move(observer); }
 
   // logits [rows, vocab] of hidden [rows, hidden size].
-  void logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool) const;
+  void logits(const float* hidden, std::int64_t rows, float* logits, ThreadPool& pool);
+
+  const ClippingCounts& clipping() const { return clipping_; }  // since the model was loaded
 
  private:
   Model() = default;
@@ -80,6 +87,7 @@ class Model {
   std::vector<std::string> warnings_;
   std::int64_t parameters_ = 0;
   InputObserver observer_;
+  ClippingCounts clipping_;
 };
 
 // Throws bad_input, naming the tensor, where the checkpoint lacks one that config asks for or has it in another shape

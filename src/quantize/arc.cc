@@ -14,16 +14,6 @@ namespace halfbyte {
 
 namespace {
 
-// Channels by falling absmax; of equals the lower one first.
-std::vector<std::int32_t> by_absmax(std::span<const float> absmax) {
-  std::vector<std::int32_t> order(absmax.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](std::int32_t a, std::int32_t b) {
-    return absmax[static_cast<std::size_t>(a)] > absmax[static_cast<std::size_t>(b)];
-  });
-  return order;
-}
-
 std::int64_t rule_count(std::span<const float> absmax, const ResidualRule& rule) {
   const auto channels = static_cast<std::int64_t>(absmax.size());
   switch (rule.kind) {
@@ -35,7 +25,7 @@ std::int64_t rule_count(std::span<const float> absmax, const ResidualRule& rule)
       const double limit = 0.01 * rule.value * std::accumulate(absmax.begin(), absmax.end(), 0.0);
       double sum = 0;
       std::int64_t count = 0;
-      for (const std::int32_t channel : by_absmax(absmax)) {
+      for (const std::int32_t channel : rank_by_absmax(absmax)) {
         sum += static_cast<double>(absmax[static_cast<std::size_t>(channel)]);
         if (sum > limit) break;
         ++count;
@@ -102,37 +92,32 @@ void plan_arc(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const 
               const CalibrationStats& stats, const ArcOptions& options) {
   if (!plan.activations)
     fail_input("--method arc corrects the rounding of activations: give --activations same or a format");
+  plan.method = "arc";
   std::int64_t outside = 0;
   double least = 1, most = 0;
-  const auto groups = group_by_input(checkpoint, plan, linears);
+  const auto groups = group_by_input(checkpoint, plan, linears, [&](const PlannedTensor& tensor) {
+    return tensor.activations == plan.activations;
+  });
   for (const InputGroup& group : groups) {
     const InputStats& input = stats_of(stats, group);
-    std::int64_t block = effective_block(plan.activations->spec, group.channels);
-    for (const PlannedTensor* tensor : group.tensors)
-      block = std::lcm(block, effective_block(*tensor->spec, group.channels));
+    const std::int64_t block = common_block(group);
     if (format_info(plan.activations->spec.format).default_block == 0 || block > 128)
       fail_input(
           "--method arc needs formats with blocks of up to 128 along a row for weights and activations, not "
           "{} and {}",
           to_string(*group.tensors[0]->spec), to_string(plan.activations->spec));
     const std::int64_t residual = residual_channels(input.absmax, options, block);
-    const std::int64_t padded = round_up(group.channels, block);
-
-    const std::vector<std::int32_t> order = by_absmax(input.absmax);
-    std::vector<std::int32_t> columns(order);
-    if (options.order == ArcOptions::Order::natural) std::iota(columns.begin(), columns.end(), 0);
-    columns.resize(static_cast<std::size_t>(padded), -1);
-    columns.insert(columns.end(), order.begin(), order.begin() + residual);
-
-    add_input(plan, group,
-              {.info = {.method = "arc",
-                        .channels = group.channels,
-                        .width = padded + residual,
-                        .residual = residual,
-                        .shared_scale = residual && options.shared_scale,
-                        .gathered = true},
-               .scale = {},
-               .columns = std::move(columns)});
+    PlannedInput planned{.name = {},
+                         .transform = {.info = {.method = "arc",
+                                                .channels = group.channels,
+                                                .residual = residual,
+                                                .shared_scale = residual && options.shared_scale},
+                                       .scale = {},
+                                       .columns = {}},
+                         .order = options.order,
+                         .ranking = rank_by_absmax(input.absmax)};
+    set_columns(planned, block);
+    add_input(plan, group, std::move(planned));
     const double share = static_cast<double>(residual) / static_cast<double>(group.channels);
     outside += share < 0.005 || share > 0.05;
     least = std::min(least, share);

@@ -28,11 +28,9 @@ struct ResidualRule {
 ResidualRule parse_residual_rule(std::string_view text);
 
 struct ArcOptions {
-  enum class Order : std::uint8_t {
-    absmax,   // columns by falling absmax, ties to the lower channel, as published; residuals of the first S
-    natural,  // columns where they are, residuals of those S gathered behind
-  };
-  Order order = Order::absmax;
+  // falling: columns by falling absmax, ties to the lower channel, as published; residuals of the first S.
+  // natural: columns where they are, residuals of those S gathered behind.
+  ColumnOrder order = ColumnOrder::falling;
   ResidualRule rule;
   std::int64_t cap_channels = 512;  // S is at most this and cap_percent of K
   double cap_percent = 10;
@@ -43,12 +41,13 @@ struct ArcOptions {
 std::int64_t residual_channels(std::span<const float> absmax, const ArcOptions& options, std::int64_t block);
 
 // The interleaved layout of the published kernels, as columns of the appended one [main | residual]: each block of the first
-// ones is followed by the residual block that belongs to it. Only for Order::absmax, where residual block b belongs to block b;
+// ones is followed by the residual block that belongs to it. Only for falling order, where residual block b belongs to block b;
 // whole blocks move, so codes and scales are permuted and nothing is computed. Counts are multiples of the block.
 std::vector<std::int32_t> interleaved_columns(std::int64_t main, std::int64_t residual, std::int64_t block);
 
-// Plans every quantized linear's input. K is padded with zero columns to a multiple of the block. Throws where activations
-// are not rounded, have another block than the weights, or the statistics are of another model.
+// Plans the input of every linear whose activations are rounded as the plan's are. K is padded with zero columns to a
+// multiple of the block. Throws where activations are not rounded, a format has no blocks along a row, or the statistics are of
+// another model.
 void plan_arc(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const LinearSource> linears,
               const CalibrationStats& stats, const ArcOptions& options);
 

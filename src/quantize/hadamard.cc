@@ -12,15 +12,17 @@ void plan_hadamard(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<c
                    std::int64_t block) {
   if (block < 0 || (block & (block - 1)))
     fail_input("--hadamard-block is {}, expected a power of two, or 0 for the largest that fits", block);
+  plan.method = "hadamard";
   for (const InputGroup& group : group_by_input(checkpoint, plan, linears)) {
     const std::int64_t largest = largest_power_of_two_in(group.channels);
     add_input(plan, group,
-              {.info = {.method = "hadamard",
-                        .channels = group.channels,
-                        .width = group.channels,
-                        .hadamard = block ? std::min(block, largest) : largest},
-               .scale = {},
-               .columns = {}});
+              {.name = {},
+               .transform = {.info = {.method = "hadamard",
+                                      .channels = group.channels,
+                                      .width = group.channels,
+                                      .hadamard = block ? std::min(block, largest) : largest},
+                             .scale = {},
+                             .columns = {}}});
   }
 }
 

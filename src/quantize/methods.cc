@@ -1,5 +1,8 @@
 #include "quantize/methods.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "core/fail.h"
 #include "io/text.h"
 
@@ -16,9 +19,20 @@ const InputStats& stats_of(const CalibrationStats& stats, const InputGroup& grou
   return found->second;
 }
 
-void add_input(QuantizePlan& plan, const InputGroup& group, InputTransform transform) {
+std::vector<std::int32_t> rank_by_absmax(std::span<const float> absmax) {
+  std::vector<std::int32_t> ranking(absmax.size());
+  std::iota(ranking.begin(), ranking.end(), 0);
+  std::ranges::stable_sort(ranking, [&](std::int32_t a, std::int32_t b) {
+    return absmax[static_cast<std::size_t>(a)] > absmax[static_cast<std::size_t>(b)];
+  });
+  return ranking;
+}
+
+PlannedInput& add_input(QuantizePlan& plan, const InputGroup& group, PlannedInput input) {
   for (PlannedTensor* tensor : group.tensors) tensor->input = group.input;
-  plan.inputs.push_back({group.input, std::move(transform)});
+  input.name = group.input;
+  plan.inputs.push_back(std::move(input));
+  return plan.inputs.back();
 }
 
 }  // namespace halfbyte

@@ -12,7 +12,14 @@ namespace halfbyte {
 
 // s_k = max(absmax_k, 1e-5)^alpha / max(w_k, 1e-5)^(1 - alpha), w_k the largest |weight| of column k in all linears that
 // read the input. Reads these weights once. alpha from 0 (all stays with the activations) to 1.
+//
+// Where an input has a producer, and all that reads it is quantized, the division is folded into the producer and costs
+// nothing at run time: into a norm's gains, or into the rows of a quantized linear without bias. Channels that come from one
+// row (o_proj's of query heads that share a value head) then share a factor, from the largest of both maxima. A gain g becomes
+// g' = g / s rounded to its type, and s = g / g', so that the rounding of gains loses nothing.
+// No producers: all divisions are left to run time.
 void plan_smoothquant(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const LinearSource> linears,
-                      const CalibrationStats& stats, double alpha, ThreadPool& pool);
+                      const CalibrationStats& stats, double alpha, ThreadPool& pool,
+                      const Producers& producers = {});
 
 }  // namespace halfbyte

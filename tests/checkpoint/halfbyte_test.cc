@@ -167,7 +167,7 @@ TEST(HalfbyteCheckpoint, RefusesPartsThatAreMissingOrMisshapen) {
 
 TEST(HalfbyteCheckpoint, RefusesConfigsThatDoNotDescribeTheFile) {
   const std::vector<std::pair<std::string, std::string>> edits{
-      {"\"version\": 1", "\"version\": 3"},
+      {"\"version\": 1", "\"version\": 4"},
       {"\"format\": \"nvfp4\"", "\"format\": \"nvfp5\""},
       {"\"nvfp4\"", "\"mxfp4\""},
       {"\"halfbyte\"", "\"gptq\""},

@@ -28,7 +28,9 @@ InputTransform some_transform() {
 
 void write(const std::filesystem::path& dir, const InputTransform& transform) {
   SafetensorsWriter writer(dir / "model.safetensors", input_specs("in", transform.info), {});
-  append_input(writer, "in", transform);
+  for_each_part("in", transform, [&](const std::string& name, std::span<const std::byte> bytes) {
+    writer.append(name, bytes);
+  });
   writer.finish();
 }
 

@@ -12,7 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "io/file.h"
 #include "model/tokenizer.h"
-#include "quantize/rtn.h"
+#include "quantize/write.h"
 #include "tests/support/scratch.h"
 
 namespace halfbyte {
@@ -27,7 +27,7 @@ QuantizeSummary quantize_model(const std::filesystem::path& from, const std::fil
   for (const LinearInfo& linear : list_linears(load_model_config(from))) linears.push_back(linear.name);
   PlanOptions options{.weights = spec, .activations = {}, .keep = {"lm_head"}};
   if (activations) options.activations = ActivationSpec{.spec = spec, .scope = ActivationScope::tensor};
-  return quantize_rtn(checkpoint, make_plan(checkpoint, linears, options), to, pool);
+  return write_quantized(checkpoint, make_plan(checkpoint, linears, options), to, pool);
 }
 
 std::vector<double> log_softmax(const float* logits, std::int64_t size) {

@@ -12,7 +12,7 @@
 #include "ops/augment/op.h"
 #include "ops/dequantize/op.h"
 #include "ops/quantize/op.h"
-#include "quantize/rtn.h"
+#include "quantize/write.h"
 
 namespace halfbyte {
 namespace {
@@ -302,7 +302,7 @@ struct Planned {
 };
 
 TEST(PlanArc, SharesOrderAndCountAmongLinearsOfOneInput) {
-  for (const auto order : {ArcOptions::Order::absmax, ArcOptions::Order::natural}) {
+  for (const auto order : {ColumnOrder::falling, ColumnOrder::natural}) {
     Planned p({.format = Format::nvfp4});
     plan_arc(p.checkpoint, p.plan, p.sources, p.stats,
              {.order = order, .rule = {Kind::percent, 20}, .cap_percent = 50});
@@ -327,9 +327,9 @@ TEST(PlanArc, SharesOrderAndCountAmongLinearsOfOneInput) {
       };
       for (std::size_t j = main + 1; j < columns.size(); ++j) EXPECT_TRUE(larger(columns[j - 1], columns[j]));
       for (std::size_t j = 1; j < absmax.size(); ++j)
-        EXPECT_TRUE(order == ArcOptions::Order::natural ? columns[j] == static_cast<std::int32_t>(j)
-                                                        : larger(columns[j - 1], columns[j]));
-      if (order == ArcOptions::Order::absmax) {
+        EXPECT_TRUE(order == ColumnOrder::natural ? columns[j] == static_cast<std::int32_t>(j)
+                                                  : larger(columns[j - 1], columns[j]));
+      if (order == ColumnOrder::falling) {
         EXPECT_TRUE(
             std::equal(columns.begin() + static_cast<std::ptrdiff_t>(main), columns.end(), columns.begin()));
       }

@@ -15,7 +15,7 @@ void augment(const Augment& args, ThreadPool& pool) {
                     .out_stride = width,
                     .spec = args.spec,
                     .scope = args.scope,
-                    .global_scale = {}};
+                    .global_scale = args.global_scale};
   fake_quantize(main, pool);
   if (args.residual_count == 0) return;
   const std::int64_t rows_per_item =
@@ -36,6 +36,7 @@ void augment(const Augment& args, ThreadPool& pool) {
   second.out = args.shared_scale ? args.out : args.out + args.columns;
   second.x = second.out;
   second.x_stride = width;
+  if (!args.shared_scale) second.global_scale = args.residual_global_scale;
   fake_quantize(second, pool);
 }
 

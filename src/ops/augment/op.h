@@ -21,6 +21,8 @@ struct Augment {
   // nvfp4: whether the residuals are rounded under the global scale of x, as one tensor [x | r] would be, or under one of
   // their own. |r| never exceeds |x| at its largest, so the global scale of [x | r] is that of x.
   bool shared_scale = false;
+  // nvfp4: fixed global scales instead of those of the values; residual_global_scale where it is not shared
+  std::optional<float> global_scale = std::nullopt, residual_global_scale = std::nullopt;
   float* out = nullptr;  // [M, K + S], contiguous; not x
 };
 

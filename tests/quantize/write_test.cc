@@ -1,5 +1,5 @@
 // Quantizing a whole (tiny) model: the plan, the bytes, and what is refused.
-#include "quantize/rtn.h"
+#include "quantize/write.h"
 
 #include <gtest/gtest.h>
 
@@ -30,9 +30,9 @@ std::string bytes_of_run(const QuantSpec& spec, int threads) {
   const test::Scratch dir;
   ThreadPool pool(threads);
   const Checkpoint checkpoint(kModel);
-  quantize_rtn(checkpoint,
-               make_plan(checkpoint, linears(), {.weights = spec, .activations = {}, .keep = {"lm_head"}}),
-               dir.path(), pool);
+  write_quantized(checkpoint,
+                  make_plan(checkpoint, linears(), {.weights = spec, .activations = {}, .keep = {"lm_head"}}),
+                  dir.path(), pool);
   return read_text_file(dir.path() / "model.safetensors") + read_text_file(dir.path() / "config.json");
 }
 
@@ -53,7 +53,7 @@ TEST(QuantizeRtn, WritesEachLinearAsItsOpQuantizesItAndTheRestAsItWas) {
   const QuantSpec spec{.format = Format::nf4, .double_quant = true};
   const QuantizePlan plan = make_plan(
       before, linears(), {.weights = spec, .activations = {}, .keep = {"layers.1", "*.2.mlp.down_proj"}});
-  const QuantizeSummary summary = quantize_rtn(before, plan, dir.path(), pool);
+  const QuantizeSummary summary = write_quantized(before, plan, dir.path(), pool);
   const Checkpoint after(dir.path());
   EXPECT_EQ(after.names(), before.names());
   std::int64_t quantized = 0;
@@ -109,8 +109,8 @@ TEST(QuantizePlanTest, RefusesWhatMakesNoSense) {
 
   const test::Scratch dir;
   ThreadPool pool(1);
-  quantize_rtn(checkpoint, plan({.weights = {.format = Format::nvfp4}, .activations = {}, .keep = {}}),
-               dir.path(), pool);
+  write_quantized(checkpoint, plan({.weights = {.format = Format::nvfp4}, .activations = {}, .keep = {}}),
+                  dir.path(), pool);
   EXPECT_THROW(make_plan(Checkpoint(dir.path()), linears(),
                          {.weights = {.format = Format::nf4}, .activations = {}, .keep = {}}),
                Error);

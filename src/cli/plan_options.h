@@ -1,0 +1,46 @@
+// How a model is to be quantized: the options that plan and quantize share, and the plan that they make.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "core/thread_pool.h"
+#include "model/config.h"
+#include "quantize/plan_file.h"
+
+namespace halfbyte::cli {
+
+struct PlanSettings {
+  std::string model, stats, plan;  // plan: a plan file instead of all that follows
+  std::string format, activations = "bf16", global_scale = "pow2", mx_scale = "floor", scope = "tensor",
+                      weight_scale = "fused";
+  std::string method = "rtn", order, residual = "tau", residual_scale = "own", fold = "all", analysis;
+  double alpha = 0.5, cap_percent = 10, bits_budget = 0;
+  std::int64_t cap_channels = 512, hadamard_block = 0, outliers = 128, block_size = 0;
+  bool double_quant = false, four_six = false;
+  std::vector<std::string> keep{"lm_head"}, layer_formats;
+};
+
+// Declares them; with_plan: also --plan.
+void add_plan_settings(CLI::App& command, PlanSettings& settings, bool with_plan);
+
+struct PlannedModel {
+  PlannedModel(const PlanSettings& settings, ThreadPool& pool);
+
+  Checkpoint checkpoint;
+  ModelConfig config;
+  QuantizePlan plan;
+  Producers producers;
+  PlanOrigin origin;
+  std::string text;  // of the plan as a file
+
+  RunRecord record() const;  // of carrying it out
+};
+
+// Prints what is planned, an input and a kind of tensor a line.
+void print_plan(const QuantizePlan& plan);
+
+}  // namespace halfbyte::cli

@@ -1,0 +1,82 @@
+#include "quantize/unfinished.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/fail.h"
+#include "io/file.h"
+#include "io/output.h"
+
+namespace halfbyte {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char *kRun = "run.json", *kFinished = "finished.txt", *kTensors = "model.safetensors";
+
+// Throws naming the first member in which the runs differ.
+void compare(const fs::path& dir, const Json& old, const Json& now, const std::string& path) {
+  if (old == now) return;
+  if (old.is_object() && now.is_object()) {
+    for (const auto& [key, value] : now.items())
+      compare(dir, old.contains(key) ? old[key] : Json(nullptr), value, path + key + ".");
+    for (const auto& [key, value] : old.items())
+      compare(dir, value, now.contains(key) ? now[key] : Json(nullptr), path + key + ".");
+  }
+  fail_input(
+      "{}: an unfinished run with another {} lies there ({}, now {}); finish it with its own command, or "
+      "remove "
+      "that folder",
+      dir.string(), path.empty() ? "record" : path.substr(0, path.size() - 1), old.dump(), now.dump());
+}
+
+}  // namespace
+
+UnfinishedRun::UnfinishedRun(const fs::path& dir, const RunRecord& record) : dir_(dir) {
+  const Json now = to_json(record);
+  const bool known = fs::exists(dir / kRun);
+  if (known) compare(dir, read_json_file(dir / kRun), now, "");
+  // A run that was stopped between naming the finished file and the last step begins that step again.
+  if (known && fs::exists(dir / kTensors))
+    fs::rename(dir / kTensors, dir / (std::string(kTensors) + ".part"));
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (!known || (name != kRun && name != kFinished && name != std::string(kTensors) + ".part"))
+      fs::remove_all(entry.path());
+  }
+  if (!known) write_text_file(dir / kRun, dump_json(now));
+  if (fs::exists(dir / kFinished)) {
+    const std::string text = read_text_file(dir / kFinished);
+    for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+      if (end - begin > 65) finished_[text.substr(begin + 65, end - begin - 65)] = text.substr(begin, 64);
+  }
+  // Written anew: a last line that was cut off would swallow the next.
+  std::string lines;
+  for (const auto& [name, sum] : finished_) lines += sum + " " + name + "\n";
+  write_text_file(dir / kFinished, lines);
+  fd_ = ::open((dir / kFinished).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd_ < 0)
+    fail(ErrorKind::io, "{}: cannot be written: {}", (dir / kFinished).string(), std::strerror(errno));
+}
+
+UnfinishedRun::~UnfinishedRun() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void UnfinishedRun::add(const std::string& name, const std::string& sha256) {
+  const std::string line = sha256 + " " + name + "\n";
+  if (::write(fd_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    fail(ErrorKind::io, "{}: cannot be written: {}", (dir_ / kFinished).string(), std::strerror(errno));
+}
+
+void UnfinishedRun::close() {
+  fs::remove(dir_ / kFinished);
+  fs::remove(dir_ / kRun);
+}
+
+}  // namespace halfbyte
