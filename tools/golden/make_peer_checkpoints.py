@@ -1,0 +1,144 @@
+"""Writes small checkpoints with the peers' own code: bitsandbytes and compressed-tensors through transformers, ModelOpt.
+
+  make_peer_checkpoints.py TARGET [bitsandbytes] [compressed-tensors] [modelopt]     (without names: all)
+
+One folder a checkpoint, all of the same tiny llama model (seeded): config.json, model.safetensors, and expected.safetensors with
+what the peer decodes every quantized weight to (its own type), input_ids I32 [T] and the float32 logits of the decoded model, F32
+[T, vocab]. Needs torch, transformers, safetensors, accelerate, bitsandbytes, compressed-tensors, nvidia-modelopt; runs on a CPU.
+"""
+
+import importlib.metadata
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def tiny_model():
+    torch.manual_seed(20261130)
+    config = transformers.LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+                                      head_dim=16, vocab_size=99, max_position_embeddings=128, tie_word_embeddings=False, dtype=torch.bfloat16,
+                                      architectures=["LlamaForCausalLM"])
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 2:
+                parameter.copy_(torch.randn_like(parameter, dtype=torch.float32) * (0.5 if "embed" in name else 0.12))
+    return model
+
+
+def linears(model):
+    return {name: module for name, module in model.named_modules() if name.endswith(LINEARS)}
+
+
+def finish(folder, decoded, versions):
+    """expected.safetensors from the decoded weights, computed by a float32 copy of the model that has them."""
+    model = tiny_model().float()
+    with torch.no_grad():
+        for name, module in linears(model).items():
+            module.weight.copy_(decoded[name + ".weight"].float())
+        ids = torch.randint(0, 99, (24,), generator=torch.Generator().manual_seed(7))
+        logits = model(ids[None]).logits[0].float()
+    tensors = {name: value.contiguous() for name, value in decoded.items()}
+    tensors |= {"input_ids": ids.to(torch.int32), "logits": logits.contiguous()}
+    made = "; ".join(f"{p} {importlib.metadata.version(p)}" for p in versions + ["torch", "transformers"])
+    save_file(tensors, folder / "expected.safetensors", metadata={"made_with": made})
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    print(folder, sum(f.stat().st_size for f in folder.iterdir()))
+
+
+def make_bitsandbytes(target):
+    import bitsandbytes as bnb
+
+    plain = target / "plain"
+    tiny_model().save_pretrained(plain)
+    for tag, kind, double in (("nf4", "nf4", False), ("nf4_double", "nf4", True), ("fp4", "fp4", False)):
+        config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=double,
+                                                 bnb_4bit_compute_dtype=torch.bfloat16)
+        model = transformers.AutoModelForCausalLM.from_pretrained(plain, quantization_config=config, dtype=torch.bfloat16, device_map="cpu")
+        folder = target / f"bitsandbytes_{tag}"
+        model.save_pretrained(folder)
+        decoded = {name + ".weight": bnb.functional.dequantize_4bit(module.weight.data, module.weight.quant_state)
+                   for name, module in linears(model).items()}
+        finish(folder, decoded, ["bitsandbytes"])
+
+
+def compress(model, preset, folder, power_of_two=False):
+    """Quantizes the linears of a model to nearest with compressed-tensors and saves it. power_of_two: the weights' global scales are
+    rounded down to one, so that every decoded value is exact in BF16."""
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config, preset_name_to_scheme
+    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+
+    apply_quantization_config(model, QuantizationConfig(config_groups={"group_0": preset_name_to_scheme(preset, ["Linear"])}, ignore=["lm_head"]))
+    for module in linears(model).values():
+        args = module.quantization_scheme.weights
+        groups = module.weight.reshape(module.weight.shape[0], -1, args.group_size)
+        extra = {}
+        if args.strategy == "tensor_group":
+            g = generate_gparam(module.weight.min(), module.weight.max())
+            if power_of_two:
+                g = torch.exp2(torch.floor(torch.log2(g)))
+            module.weight_global_scale.data.copy_(g)
+            extra["global_scale"] = g
+            if module.quantization_scheme.input_activations is not None:
+                module.input_global_scale.data.copy_(generate_gparam(torch.tensor(-4.0), torch.tensor(5.0)))
+        scale, _ = calculate_qparams(groups.amin(-1), groups.amax(-1), args, **extra)
+        module.weight_scale.data.copy_(scale.reshape(module.weight_scale.shape))
+    compressor = ModelCompressor.from_pretrained_model(model)
+    compressor.compress_model(model)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
+    save_file({k: v.contiguous() for k, v in model.state_dict().items() if k not in tied}, folder / "model.safetensors", metadata={"format": "pt"})
+    model.config.save_pretrained(folder)
+    compressor.update_config(folder)
+
+
+def make_compressed_tensors(target):
+    from compressed_tensors.compressors import BaseCompressor
+
+    for tag, preset in (("nvfp4", "NVFP4"), ("nvfp4a16", "NVFP4A16"), ("mxfp4a16", "MXFP4A16"), ("mxfp4", "MXFP4")):
+        model = tiny_model()
+        folder = target / f"compressed_tensors_{tag}"
+        compress(model, preset, folder)
+        stored = load_file(folder / "model.safetensors")
+        decoder = BaseCompressor.get_value_from_registry(json.loads((folder / "config.json").read_text())["quantization_config"]["format"])
+        decoded = {}
+        for name, module in linears(model).items():
+            parts = {k[len(name) + 1:]: v for k, v in stored.items() if k.startswith(name + ".")}
+            decoded[name + ".weight"] = decoder.decompress(parts, module.quantization_scheme)["weight"]
+        finish(folder, decoded, ["compressed-tensors"])
+
+
+def make_modelopt(target):
+    import modelopt.torch.quantization as mtq
+    from modelopt.torch.export import export_hf_checkpoint
+    from modelopt.torch.quantization.qtensor import NVFP4QTensor
+
+    model = tiny_model()
+    ids = torch.randint(0, 99, (4, 24), generator=torch.Generator().manual_seed(3))
+    model = mtq.quantize(model, mtq.NVFP4_DEFAULT_CFG, forward_loop=lambda m: m(ids))
+    folder = target / "modelopt_nvfp4"
+    export_hf_checkpoint(model, export_dir=folder)
+    stored = load_file(folder / "model.safetensors")
+    decoded = {}
+    for name in linears(tiny_model()):
+        weight = stored[name + ".weight"]
+        shape = torch.Size((weight.shape[0], 2 * weight.shape[1]))
+        decoded[name + ".weight"] = NVFP4QTensor(shape, torch.bfloat16, weight).dequantize(
+            dtype=torch.bfloat16, scale=stored[name + ".weight_scale"], double_scale=stored[name + ".weight_scale_2"], block_sizes={-1: 16})
+    finish(folder, decoded, ["nvidia-modelopt"])
+
+
+if __name__ == "__main__":
+    folder = pathlib.Path(sys.argv[1])
+    makers = {"bitsandbytes": make_bitsandbytes, "compressed-tensors": make_compressed_tensors, "modelopt": make_modelopt}
+    for maker in sys.argv[2:] or makers:
+        makers[maker](folder)
