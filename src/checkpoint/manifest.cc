@@ -138,7 +138,7 @@ std::vector<std::string> check_manifest(const fs::path& dir, ThreadPool& pool) {
           finding = fmt::format("{}: holds {}, which was not written", path.string(), quote(tensor.name));
         else if (*expected->second != sha256(tensor.view.data))
           finding = fmt::format("{}: {} was changed since it was written", path.string(), quote(tensor.name));
-        stored.drop(tensor.view);
+        stored.drop(tensor.name);
       });
       std::erase(wrong, "");
       findings.insert(findings.end(), wrong.begin(), wrong.end());

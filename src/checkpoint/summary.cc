@@ -27,7 +27,7 @@ CheckpointSummary summarize(const Checkpoint& checkpoint) {
     };
     kinds.insert(quantized != checkpoint.quantization().tensors.end()
                      ? kind_of(quantized->second)
-                     : std::string(dtype_name(checkpoint.plain(name)->dtype)));
+                     : std::string(dtype_name(checkpoint.dtype(name))));
     if (quantized != checkpoint.quantization().tensors.end())
       if (const auto& spec = checkpoint.quantization().activations_of(quantized->second))
         activations.insert(to_string(*spec));

@@ -11,14 +11,24 @@
 
 namespace halfbyte {
 
-struct BnbTensor {
-  std::string name;        // "layers.0.weight"
+inline constexpr std::string_view kBnbState = ".quant_state.bitsandbytes__";
+
+// The JSON state, checked.
+struct BnbState {
   std::string quant_type;  // "nf4", "fp4"
+  std::string dtype;       // of the tensor before, "bfloat16"; empty where the state does not say
   Shape shape;
   std::int64_t block = 64, group = 256;
-  bool nested = false;
-  TensorView codes, absmax, quant_map, nested_absmax, nested_map;
+  bool nested = false;  // double quantization
   float offset = 0.0f;
+};
+
+// bytes: the tensor P.weight.quant_state..; where names it in messages. Throws bad_input.
+BnbState parse_bnb_state(const TensorView& bytes, const std::string& where);
+
+struct BnbTensor : BnbState {
+  std::string name;  // "layers.0.weight"
+  TensorView codes, absmax, quant_map, nested_absmax, nested_map;
 };
 
 // The weight of that name, or the only one of the file where the name is empty. Throws bad_input.

@@ -1,0 +1,78 @@
+// The ecosystems whose checkpoints are read and written besides halfbyte's own, one row each.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/stored_parts.h"
+
+namespace halfbyte {
+
+// What the entry of config.json says beyond the tensors themselves.
+struct EcosystemConfig {
+  const HalfbyteQuantization& quantization;
+  std::vector<std::string> kept;  // linear layers that stay as they are, by module name: "lm_head"
+  DType dtype = DType::bf16;      // of the tensors that stay as they are
+};
+
+// What goes with one tensor into their files.
+struct StoreContext {
+  const InputInfo* input = nullptr;             // what feeds it, where something is known of that
+  const ActivationSpec* activations = nullptr;  // how its input is rounded, or not at all
+  bool allow_rounding =
+      false;  // a global scale may become its rounded reciprocal, as the ecosystems' own converters do
+};
+
+struct Ecosystem {
+  std::string_view name;  // quant_method in config.json, and what `convert --to` takes
+
+  // Reading. `quantization` is their entry in `config` (or in a file of its own), `where` its place for messages. Every
+  // quantized tensor is found by its parts, and these are checked in type and shape; parts too many are refused.
+  HalfbyteQuantization (*parse)(const Json& config, const Json& quantization, const std::string& where,
+                                const SafetensorsModel& files);
+  std::vector<std::string> (*parts)(const std::string& name, const QuantizedInfo& info);  // stored tensors
+  // Throws bad_input for scales that are NaN, negative, infinite or implausible.
+  QuantizedTensor (*read)(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info);
+
+  // Writing: the tensors that hold one quantized tensor. Throws unsupported, with the reason, for what their files cannot
+  // hold, or not without loss.
+  std::vector<StoredTensor> (*store)(const std::string& name, const QuantizedTensor& tensor,
+                                     const StoreContext& context);
+  Json (*config)(const EcosystemConfig& config);
+};
+
+extern const Ecosystem kBitsandbytes, kCompressedTensors, kModelopt;
+
+// The row of a quant_method; null for others.
+const Ecosystem* find_ecosystem(std::string_view quant_method);
+
+// The text of ModelOpt's own description, hf_quant_config.json.
+Json modelopt_quant_config(const EcosystemConfig& model);
+
+// What the ecosystems share, for their files.
+
+// Throws unsupported unless the tensor is of one of these formats and its rows hold whole blocks.
+void require_format(const QuantizedTensor& tensor, const std::string& name, const Ecosystem& ecosystem,
+                    std::initializer_list<Format> formats);
+// The global scale as a divisor (rule compressed_tensors) or a factor (the others), from either. Throws unsupported where the
+// reciprocal is not exact for every block scale, unless that is allowed.
+float convert_global_scale(GlobalScaleRule from, float scale, bool divisor, bool allow_rounding,
+                           const std::string& name);
+// The static input scale of a tensor whose activations are rounded to nvfp4; nothing where they are not rounded. Throws
+// unsupported for another rounding, or where the scale is found anew for every input.
+std::optional<float> static_input_scale(const StoreContext& context, const std::string& name, bool divisor);
+// Adds a tensor with its own static activation scale: an input named after the layer.
+void add_input_scale(HalfbyteQuantization& quantization, const std::string& layer, QuantizedInfo& info,
+                     float scale);
+// Where all tensors have the same activations of their own, makes these the activations of the whole.
+void use_common_activations(HalfbyteQuantization& quantization);
+// Throws bad_input for a stored tensor that ends in one of these suffixes and is not in `used`.
+void refuse_unused(const SafetensorsModel& files, const std::set<std::string>& used,
+                   std::span<const std::string_view> suffixes);
+
+}  // namespace halfbyte
