@@ -64,27 +64,45 @@ void advise(std::span<const std::byte> part, int advice, bool outer) {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path.string()) {
   const OpenFile file(path);
-  if (file.size == 0) return;
-  void* map = ::mmap(nullptr, static_cast<std::size_t>(file.size), PROT_READ, MAP_PRIVATE, file.fd, 0);
+  map(file.fd, 0, file.size);
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path, std::int64_t begin, std::int64_t size)
+    : path_(path.string()) {
+  const OpenFile file(path);
+  if (begin < 0 || size < 0 || begin > file.size || size > file.size - begin)
+    fail_input("{}: holds {} bytes, expected {} from byte {} on; was it changed while it is read?", path_,
+               file.size, size, begin);
+  map(file.fd, begin, size);
+}
+
+void MappedFile::map(int fd, std::int64_t begin, std::int64_t size) {
+  if (size == 0) return;
+  static const std::int64_t page = ::sysconf(_SC_PAGESIZE);
+  lead_ = begin % page;
+  void* map =
+      ::mmap(nullptr, static_cast<std::size_t>(size + lead_), PROT_READ, MAP_PRIVATE, fd, begin - lead_);
   if (map == MAP_FAILED)
-    fail(ErrorKind::io, "{}: cannot be mapped into memory: {}", path_, std::strerror(errno));
-  data_ = static_cast<const std::byte*>(map);
-  size_ = file.size;
+    fail(ErrorKind::io, "{}: {} bytes cannot be mapped into memory: {}", path_, size, std::strerror(errno));
+  data_ = static_cast<const std::byte*>(map) + lead_;
+  size_ = size;
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
+  if (data_) ::munmap(const_cast<std::byte*>(data_ - lead_), static_cast<std::size_t>(size_ + lead_));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      lead_(std::exchange(other.lead_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(lead_, other.lead_);
   return *this;
 }
 

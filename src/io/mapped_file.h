@@ -1,4 +1,4 @@
-// A whole file mapped read-only into memory, with the means to stream through one larger than memory.
+// A file or a part of one mapped read-only into memory, with the means to stream through one larger than memory.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,8 @@ class MappedFile {
  public:
   MappedFile() = default;
   explicit MappedFile(const std::filesystem::path& path);  // regular files only; an empty one has no bytes
+  // Only the bytes from begin on, `size` of them; throws where the file ends before.
+  MappedFile(const std::filesystem::path& path, std::int64_t begin, std::int64_t size);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -28,9 +30,12 @@ class MappedFile {
   void drop(std::span<const std::byte> part) const;
 
  private:
+  void map(int fd, std::int64_t begin, std::int64_t size);
+
   std::string path_;
   const std::byte* data_ = nullptr;
   std::int64_t size_ = 0;
+  std::int64_t lead_ = 0;  // bytes before data_ that the mapping holds too, since it begins at a page
 };
 
 }  // namespace halfbyte

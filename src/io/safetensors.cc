@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
@@ -137,7 +138,13 @@ DType known_dtype(const std::string& file, const Entry& entry) {
                : "is none of the safetensors types; is the file newer than this program?");
 }
 
-NamedTensor check_entry(const std::string& file, Entry& entry, std::span<const std::byte> data) {
+// A tensor of the file and where its bytes begin behind the header.
+struct PlacedTensor {
+  NamedTensor tensor;
+  std::int64_t begin, bytes;
+};
+
+PlacedTensor check_entry(const std::string& file, Entry& entry, std::int64_t size) {
   const std::string name = quote(entry.name);
   if (!entry.dtype || !entry.shape || !entry.offsets)
     fail_input("{}: tensor {} lacks its {}", file, name,
@@ -149,7 +156,6 @@ NamedTensor check_entry(const std::string& file, Entry& entry, std::span<const s
     fail_input("{}: tensor {} has {} data_offsets, expected begin and end", file, name,
                entry.offsets->size());
   const std::int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
-  const auto size = static_cast<std::int64_t>(data.size());
   if (begin > end || end > size)
     fail_input("{}: tensor {} has the data_offsets [{}, {}], but the file holds {} bytes of data", file, name,
                begin, end, size);
@@ -160,26 +166,42 @@ NamedTensor check_entry(const std::string& file, Entry& entry, std::span<const s
   if (*bytes != end - begin)
     fail_input("{}: tensor {} holds {} bytes, expected {} for {} {}", file, name, end - begin, *bytes,
                *entry.dtype, to_string(*entry.shape));
-  const auto part = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(*bytes));
-  return {std::move(entry.name), {dtype, std::move(*entry.shape), part}};
+  return {{std::move(entry.name), {dtype, std::move(*entry.shape), {}}}, begin, *bytes};
 }
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
-  const std::string& file = file_.path();
-  const auto bytes = file_.bytes();
-  if (bytes.size() < 8)
+// What is mapped of each tensor, and where it lies in the file.
+struct SafetensorsFile::ByTensor {
+  std::mutex mutex;
+  std::vector<std::int64_t> begins, bytes;
+  std::vector<MappedFile> maps;
+};
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, Mapping mapping) {
+  const std::string file = path.string();
+  std::error_code error;
+  if (mapping == Mapping::whole) {
+    file_ = MappedFile(path);
+    size_ = file_.size();
+  } else {
+    file_ = MappedFile(path, 0, 0);  // refuses what is no file
+    size_ = static_cast<std::int64_t>(std::filesystem::file_size(path, error));
+    if (size_ >= 8) file_ = MappedFile(path, 0, 8);
+  }
+  if (size_ < 8)
     fail_input("{}: holds {} bytes, fewer than the 8 a safetensors file begins with; was it cut off?", file,
-               bytes.size());
-  const auto header_bytes = load<std::uint64_t>(bytes.data());
+               size_);
+  const auto header_bytes = load<std::uint64_t>(file_.bytes().data());
   if (header_bytes > kMaxHeaderBytes)
     fail_input("{}: declares a header of {} bytes, more than the {} allowed; is it a safetensors file?", file,
                header_bytes, kMaxHeaderBytes);
-  if (header_bytes > bytes.size() - 8)
+  if (header_bytes > static_cast<std::uint64_t>(size_ - 8))
     fail_input("{}: declares a header of {} bytes, but only {} follow; was it cut off?", file, header_bytes,
-               bytes.size() - 8);
-  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
+               size_ - 8);
+  const auto data_begin = static_cast<std::int64_t>(8 + header_bytes);
+  if (mapping == Mapping::by_tensor) file_ = MappedFile(path, 0, data_begin);
+  const std::string_view header(reinterpret_cast<const char*>(file_.bytes().data()) + 8, header_bytes);
   if (!header.starts_with('{'))
     fail_input("{}: the header does not begin with '{{'; is it a safetensors file?", file);
   // The tokenizer below would take a zero byte for the end of the text.
@@ -190,31 +212,71 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
   if (!Json::sax_parse(header.begin(), header.end(), &reader))
     fail_input("{}: the header is not valid JSON", file);
   metadata_ = std::move(reader.metadata);
-  const auto data = bytes.subspan(8 + header_bytes);
-  tensors_.reserve(reader.entries.size());
-  for (Entry& entry : reader.entries) tensors_.push_back(check_entry(file, entry, data));
+  const std::int64_t data_bytes = size_ - data_begin;
+  std::vector<PlacedTensor> placed;
+  placed.reserve(reader.entries.size());
+  for (Entry& entry : reader.entries) placed.push_back(check_entry(file, entry, data_bytes));
 
   // An empty tensor lies before a full one that begins at the same place.
-  std::ranges::sort(tensors_, [](const NamedTensor& a, const NamedTensor& b) {
-    return std::tuple(a.view.data.data(), a.view.data.size(), std::string_view(a.name)) <
-           std::tuple(b.view.data.data(), b.view.data.size(), std::string_view(b.name));
+  std::ranges::sort(placed, [](const PlacedTensor& a, const PlacedTensor& b) {
+    return std::tuple(a.begin, a.bytes, std::string_view(a.tensor.name)) <
+           std::tuple(b.begin, b.bytes, std::string_view(b.tensor.name));
   });
-  const std::byte* expected = data.data();
-  for (const NamedTensor& tensor : tensors_) {
-    if (tensor.view.data.data() != expected)
+  std::int64_t expected = 0;
+  for (const PlacedTensor& tensor : placed) {
+    if (tensor.begin != expected)
       fail_input("{}: tensor {} begins at data byte {}, expected {}, where the one before it ends", file,
-                 quote(tensor.name), tensor.view.data.data() - data.data(), expected - data.data());
-    expected += tensor.view.data.size();
+                 quote(tensor.tensor.name), tensor.begin, expected);
+    expected += tensor.bytes;
   }
-  if (expected != data.data() + data.size())
-    fail_input("{}: holds {} bytes of data, but its tensors only {}", file, data.size(),
-               expected - data.data());
+  if (expected != data_bytes)
+    fail_input("{}: holds {} bytes of data, but its tensors only {}", file, data_bytes, expected);
+
+  if (mapping == Mapping::by_tensor) by_tensor_ = std::make_shared<ByTensor>();
+  tensors_.reserve(placed.size());
+  for (PlacedTensor& tensor : placed) {
+    tensors_.push_back(std::move(tensor.tensor));
+    const std::int64_t begin = data_begin + tensor.begin;
+    if (!by_tensor_) {
+      tensors_.back().view.data =
+          file_.bytes().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(tensor.bytes));
+      continue;
+    }
+    by_tensor_->begins.push_back(begin);
+    by_tensor_->bytes.push_back(tensor.bytes);
+  }
+  if (by_tensor_) by_tensor_->maps.resize(tensors_.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+}
+
+const TensorView* SafetensorsFile::describe(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second].view;
 }
 
 const TensorView* SafetensorsFile::find(std::string_view name) const {
   const auto found = index_.find(name);
-  return found == index_.end() ? nullptr : &tensors_[found->second].view;
+  if (found == index_.end()) return nullptr;
+  const std::size_t i = found->second;
+  if (by_tensor_) {
+    const std::lock_guard lock(by_tensor_->mutex);
+    MappedFile& map = by_tensor_->maps[i];
+    if (map.size() != by_tensor_->bytes[i]) {
+      map = MappedFile(path(), by_tensor_->begins[i], by_tensor_->bytes[i]);
+      tensors_[i].view.data = map.bytes();
+    }
+  }
+  return &tensors_[i].view;
+}
+
+void SafetensorsFile::drop(std::string_view name) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) return;
+  const std::size_t i = found->second;
+  if (!by_tensor_) return file_.drop(tensors_[i].view.data);
+  const std::lock_guard lock(by_tensor_->mutex);
+  tensors_[i].view.data = {};
+  by_tensor_->maps[i] = MappedFile();
 }
 
 const TensorView& SafetensorsFile::at(std::string_view name) const {

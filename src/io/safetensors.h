@@ -31,30 +31,40 @@ struct NamedTensor {
   TensorView view;  // bytes of the mapped file, valid while the file object lives; may be unaligned
 };
 
+// How much of a file takes up address space: all of it, or each tensor from the moment it is asked for until it is dropped.
+enum class Mapping : std::uint8_t { whole, by_tensor };
+
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  explicit SafetensorsFile(const std::filesystem::path& path, Mapping mapping = Mapping::whole);
 
   const std::string& path() const { return file_.path(); }
-  std::int64_t size() const { return file_.size(); }
-  std::span<const NamedTensor> tensors() const { return tensors_; }  // in the order of the data
+  std::int64_t size() const { return size_; }
+  // In the order of the data; mapped by tensor, those that were not found yet have no bytes.
+  std::span<const NamedTensor> tensors() const { return tensors_; }
   const Metadata& metadata() const { return metadata_; }
-  const TensorView* find(std::string_view name) const;  // nullptr where there is none
-  const TensorView& at(std::string_view name) const;    // throws where there is none
+  const TensorView* describe(std::string_view name) const;  // type and shape; nullptr where there is none
+  const TensorView* find(std::string_view name) const;      // with its bytes; any thread may ask
+  const TensorView& at(std::string_view name) const;        // throws where there is none
 
-  // Gives back the memory of pages that were read for this tensor.
-  void drop(const TensorView& tensor) const { file_.drop(tensor.data); }
-  void prefetch(const TensorView& tensor) const { file_.prefetch(tensor.data); }
+  // Gives back the memory of pages that were read for this tensor. Mapped by tensor, its bytes are gone until it is found
+  // again.
+  void drop(std::string_view name) const;
 
  private:
-  MappedFile file_;
-  std::vector<NamedTensor> tensors_;
+  struct ByTensor;
+
+  MappedFile file_;  // the whole file, or its header
+  std::int64_t size_ = 0;
+  mutable std::vector<NamedTensor> tensors_;                 // the bytes of their views come and go
+  std::shared_ptr<ByTensor> by_tensor_;                      // null: mapped whole
   std::unordered_map<std::string_view, std::size_t> index_;  // keys live in tensors_
   Metadata metadata_;
 };
 
 // All tensors of a model: one .safetensors file, or a folder with model.safetensors or with
-// model.safetensors.index.json and the shards it names (files of that same folder only).
+// model.safetensors.index.json and the shards it names (files of that same folder only). Mapped by tensor, so that a model
+// larger than the address space a process may use can be gone through.
 class SafetensorsModel {
  public:
   explicit SafetensorsModel(const std::filesystem::path& path);
@@ -62,10 +72,12 @@ class SafetensorsModel {
   const std::string& path() const { return path_; }
   std::span<const SafetensorsFile> files() const { return files_; }
   std::vector<std::string> names() const;  // sorted
+  const TensorView* describe(
+      std::string_view name) const;  // type and shape only; the others as in SafetensorsFile
   const TensorView* find(std::string_view name) const;
   const TensorView& at(std::string_view name) const;
   const SafetensorsFile& file_of(std::string_view name) const;
-  void drop(std::string_view name) const { file_of(name).drop(at(name)); }
+  void drop(std::string_view name) const { file_of(name).drop(name); }
 
  private:
   struct Place {

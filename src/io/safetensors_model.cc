@@ -49,9 +49,9 @@ SafetensorsModel::SafetensorsModel(const fs::path& path) : path_(path.string()) 
   const fs::path index = path / kIndex;
   if (!fs::is_directory(path, error)) {
     if (!fs::exists(path, error)) fail(ErrorKind::io, "{}: does not exist", path_);
-    files_.emplace_back(path);
+    files_.emplace_back(path, Mapping::by_tensor);
   } else if (fs::exists(path / kSingle, error)) {
-    files_.emplace_back(path / kSingle);
+    files_.emplace_back(path / kSingle, Mapping::by_tensor);
   } else if (fs::exists(index, error)) {
     shards = read_index(index);
     std::set<std::string> names;
@@ -60,7 +60,7 @@ SafetensorsModel::SafetensorsModel(const fs::path& path) : path_(path.string()) 
       if (!fs::exists(path / name, error))
         fail(ErrorKind::io, "{}: names the shard {}, which is not there; is the download complete?",
              index.string(), quote(name));
-      files_.emplace_back(path / name);
+      files_.emplace_back(path / name, Mapping::by_tensor);
     }
   } else {
     const bool pickled = fs::exists(path / "pytorch_model.bin", error) ||
@@ -96,9 +96,14 @@ std::vector<std::string> SafetensorsModel::names() const {
   return all;
 }
 
-const TensorView* SafetensorsModel::find(std::string_view name) const {
+const TensorView* SafetensorsModel::describe(std::string_view name) const {
   const Place* found = place(name);
   return found ? found->view : nullptr;
+}
+
+const TensorView* SafetensorsModel::find(std::string_view name) const {
+  const Place* found = place(name);
+  return found ? files_[found->file].find(name) : nullptr;
 }
 
 const TensorView& SafetensorsModel::at(std::string_view name) const {

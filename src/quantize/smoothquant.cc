@@ -77,8 +77,7 @@ void plan_smoothquant(const Checkpoint& checkpoint, QuantizePlan& plan, std::spa
     if (producer) {
       pool_rows(inputs, producer->rows);
       pool_rows(weights, producer->rows);
-      const TensorView* view = checkpoint.plain(producer->tensor);
-      if (view->shape.size() == 1) gains = view;
+      if (checkpoint.shape(producer->tensor).size() == 1) gains = checkpoint.plain(producer->tensor);
     }
     PlannedInput planned{.name = {},
                          .transform = {.info = {.method = "smoothquant",

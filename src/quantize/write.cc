@@ -77,8 +77,9 @@ class Writer {
     }
     for (const PlannedTensor& tensor : plan.tensors) {
       if (!tensor.spec) continue;
-      const TensorView& view = *checkpoint.plain(tensor.name);
-      QuantizedInfo info{.spec = *tensor.spec, .shape = view.shape, .source = view.dtype};
+      QuantizedInfo info{.spec = *tensor.spec,
+                         .shape = checkpoint.shape(tensor.name),
+                         .source = checkpoint.dtype(tensor.name)};
       if (!tensor.input.empty()) {
         const InputInfo& input = inputs_.at(tensor.input)->info;
         info.shape[1] = input.width;
@@ -106,13 +107,12 @@ class Writer {
   // The stored tensors of one planned tensor.
   std::vector<TensorSpec> parts(const PlannedTensor& tensor) const {
     if (tensor.spec) return part_specs(tensor.name, quantization_.tensors.at(tensor.name));
-    const TensorView& view = *checkpoint_.plain(tensor.name);
-    return {{tensor.name, view.dtype, view.shape}};
+    return {{tensor.name, checkpoint_.dtype(tensor.name), checkpoint_.shape(tensor.name)}};
   }
 
   std::int64_t bytes(const PlannedTensor& tensor) const {
     return tensor.spec ? stored_bytes_of(quantization_.tensors.at(tensor.name))
-                       : static_cast<std::int64_t>(checkpoint_.plain(tensor.name)->data.size());
+                       : checkpoint_.stored_bytes(tensor.name);
   }
 
   void write(const PlannedTensor& tensor, Sink& sink) {
@@ -280,15 +280,15 @@ QuantizeSummary write_quantized(const Checkpoint& checkpoint, const QuantizePlan
   }
   std::int64_t done = 0;
   for (const PlannedTensor& tensor : plan.tensors) {
-    const TensorView& view = *checkpoint.plain(tensor.name);
     if (sink.finished(tensors.parts(tensor)))
       ++summary.taken_over;
     else
       tensors.write(tensor, sink);
     PrecisionTotals& totals =
-        summary.precisions[tensor.spec ? to_string(*tensor.spec) : std::string(dtype_name(view.dtype))];
+        summary.precisions[tensor.spec ? to_string(*tensor.spec)
+                                       : std::string(dtype_name(checkpoint.dtype(tensor.name)))];
     ++totals.tensors;
-    totals.elements += view.elements();
+    totals.elements += count(checkpoint.shape(tensor.name));
     totals.bytes += tensors.bytes(tensor);
     checkpoint.drop(tensor.name);
     if (options.progress) options.progress(++done, tensor.name);

@@ -45,7 +45,7 @@ TEST(Safetensors, RoundTripInFileOrder) {
   EXPECT_EQ(file.at("h").dtype, DType::bf16);
   EXPECT_EQ(file.find("c"), nullptr);
   EXPECT_EQ(file.metadata(), (Metadata{{"format", "pt"}, {"quote\"", "\n"}}));
-  file.drop(file.at("b"));
+  file.drop("b");
   EXPECT_EQ(text_of(file.at("b")), "xyz");
 }
 
@@ -116,7 +116,20 @@ TEST_F(Shards, AreFoundByTheIndex) {
   EXPECT_EQ(text_of(model.at("b")), "x");
   EXPECT_EQ(model.file_of("b").path(), (scratch_ / "model-2.safetensors").string());
   EXPECT_EQ(model.find("c"), nullptr);
+  // Bytes are there from the moment they are asked for until they are dropped.
+  EXPECT_EQ(model.describe("a")->shape, model.at("b").shape);
+  EXPECT_EQ(text_of(model.at("a")), "x");
   model.drop("a");
+  EXPECT_TRUE(model.describe("a")->data.empty());
+  EXPECT_EQ(text_of(model.at("a")), "x");
+  model.drop("a");
+}
+
+TEST_F(Shards, NoticesAFileThatShrankMeanwhile) {
+  shard("model.safetensors", "a");
+  const SafetensorsModel model(scratch_.path());
+  std::filesystem::resize_file(scratch_ / "model.safetensors", 20);
+  EXPECT_NE(message_of([&] { model.at("a"); }).find("was it changed while it is read?"), std::string::npos);
 }
 
 TEST_F(Shards, SingleFileAndFolderWithOne) {
