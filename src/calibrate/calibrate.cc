@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/fail.h"
+#include "ops/matmul_f32/op.h"
 
 namespace halfbyte {
 
@@ -11,9 +12,14 @@ namespace {
 
 // Sums of one input over some tokens.
 struct Sums {
+  Sums() = default;
+  explicit Sums(std::size_t channels) : absmax(channels), square(channels), abs(channels) {}
+
   std::vector<float> absmax;
   std::vector<double> square, abs;
   std::array<std::int64_t, kTokenMaxBins> histogram{};
+  std::vector<float> moment;         // [K, K] of one sample, or empty
+  std::vector<double> moment_total;  // of all samples
 
   void clear() {
     std::ranges::fill(absmax, 0.0f);
@@ -23,11 +29,10 @@ struct Sums {
   }
 
   void merge(const Sums& other) {
-    if (absmax.empty())
-      *this = Sums{std::vector<float>(other.absmax.size()),
-                   std::vector<double>(other.absmax.size()),
-                   std::vector<double>(other.absmax.size()),
-                   {}};
+    if (absmax.empty()) *this = Sums(other.absmax.size());
+    moment_total.resize(other.moment.size());
+    for (std::size_t i = 0; i < other.moment.size(); ++i)
+      moment_total[i] += static_cast<double>(other.moment[i]);
     for (std::size_t k = 0; k < absmax.size(); ++k) {
       absmax[k] = std::max(absmax[k], other.absmax[k]);
       square[k] += other.square[k];
@@ -41,8 +46,7 @@ struct Sums {
 // tokens in order.
 bool add(const float* x, std::int64_t rows, std::int64_t columns, Sums& sums, ThreadPool& pool) {
   const auto width = static_cast<std::size_t>(columns);
-  if (sums.absmax.size() != width)
-    sums = {std::vector<float>(width), std::vector<double>(width), std::vector<double>(width), {}};
+  if (sums.absmax.size() != width) sums = Sums(width);
   constexpr std::int64_t kChannels = 64;
   const std::int64_t items = ceil_div(columns, kChannels);
   std::vector<float> maxima(static_cast<std::size_t>(items * rows));  // [items, rows]
@@ -75,6 +79,29 @@ bool add(const float* x, std::int64_t rows, std::int64_t columns, Sums& sums, Th
   return true;
 }
 
+// sums.moment = x^T x, of the lower triangle and its mirror image.
+void take_moment(const float* x, std::int64_t rows, std::int64_t columns, Sums& sums, ThreadPool& pool) {
+  Array<float> transposed(rows * columns);
+  pool.parallel_for(columns, [&](std::int64_t k) {
+    for (std::int64_t r = 0; r < rows; ++r) transposed[k * rows + r] = x[r * columns + k];
+  });
+  sums.moment.resize(static_cast<std::size_t>(columns * columns));
+  matmul_f32({.m = columns,
+              .n = columns,
+              .k = rows,
+              .activation = transposed.data(),
+              .activation_stride = rows,
+              .weight = transposed.data(),
+              .weight_stride = rows,
+              .out = sums.moment.data(),
+              .out_stride = columns},
+             pool);
+  for (std::int64_t j = 0; j < columns; ++j)
+    for (std::int64_t k = 0; k < j; ++k)
+      sums.moment[static_cast<std::size_t>(k * columns + j)] =
+          sums.moment[static_cast<std::size_t>(j * columns + k)];
+}
+
 InputStats finish(const Sums& sums, std::int64_t tokens) {
   InputStats stats;
   stats.absmax = sums.absmax;
@@ -84,6 +111,9 @@ InputStats finish(const Sums& sums, std::int64_t tokens) {
         static_cast<float>(std::min(sums.square[k] / static_cast<double>(tokens), 3.4e38)));
     stats.mean_abs.push_back(static_cast<float>(sums.abs[k] / static_cast<double>(tokens)));
   }
+  for (const double sum : sums.moment_total)
+    stats.second_moment.push_back(
+        static_cast<float>(std::clamp(sum / static_cast<double>(tokens), -3.4e38, 3.4e38)));
   stats.token_max_histogram = sums.histogram;
   const float largest = *std::ranges::max_element(sums.absmax);
   stats.global_absmax = largest > 0 ? largest : kZeroInputAbsmax;
@@ -112,8 +142,15 @@ int token_max_bin(float max) {
   return std::clamp(64 + 2 * (exponent - 1) + (mantissa >= 1.5f ? 1 : 0), 0, kTokenMaxBins - 1);
 }
 
+std::int64_t second_moment_bytes(const ModelConfig& config) {
+  const std::int64_t attended = config.heads * config.head_dim;
+  return 12 * (config.layers * (2 * config.hidden * config.hidden + attended * attended +
+                                config.intermediate * config.intermediate) +
+               config.hidden * config.hidden);
+}
+
 Calibration calibrate(Model& model, const SampleSet& samples, const SampleOptions& options, ThreadPool& pool,
-                      const std::function<void(const CalibrationProgress&)>& progress) {
+                      const std::function<void(const CalibrationProgress&)>& progress, bool second_moments) {
   Calibration result;
   result.stats.seq_len = options.seq_len;
   result.stats.seed = options.seed;
@@ -123,7 +160,11 @@ Calibration calibrate(Model& model, const SampleSet& samples, const SampleOption
       [&](LinearInput input, std::int64_t layer, const float* x, std::int64_t rows, std::int64_t columns) {
         if (!bad.empty()) return;
         const std::string name = input_name(input, layer);
-        if (!add(x, rows, columns, sample[name], pool)) bad = name;
+        Sums& sums = sample[name];
+        if (!add(x, rows, columns, sums, pool))
+          bad = name;
+        else if (second_moments)
+          take_moment(x, rows, columns, sums, pool);
       });
 
   const auto count = static_cast<std::int64_t>(samples.size());

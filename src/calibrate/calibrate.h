@@ -20,12 +20,17 @@ struct Calibration {
   std::vector<std::string> zero_inputs;  // that were zero throughout
 };
 
-// Memory is that of one sample's forward pass and three doubles a channel, whatever the number of samples. A sample with
+// Memory is that of one sample's forward pass and three doubles a channel, whatever the number of samples; with
+// second_moments also 12 bytes for each pair of an input's channels (second_moment_bytes). A sample with
 // a NaN or an infinity in any input is dropped whole. Throws bad_input, naming the places, as soon as more than 1 % of
 // all samples are dropped (a single one counts where there are fewer than 100). The same statistics for any number of
 // threads. The model's observer is replaced and empty afterwards.
 Calibration calibrate(Model& model, const SampleSet& samples, const SampleOptions& options, ThreadPool& pool,
-                      const std::function<void(const CalibrationProgress&)>& progress = {});
+                      const std::function<void(const CalibrationProgress&)>& progress = {},
+                      bool second_moments = false);
+
+// What second moments of all inputs take while they are gathered.
+std::int64_t second_moment_bytes(const ModelConfig& config);
 
 // Bin of a token's maximum in InputStats::token_max_histogram.
 int token_max_bin(float max);

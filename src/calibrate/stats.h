@@ -25,6 +25,8 @@ struct InputStats {
   std::vector<float> mean_abs;     // [K] mean over tokens of |x_k|, the same
   std::array<std::int64_t, kTokenMaxBins> token_max_histogram{};  // of max over k of |x_k|
   float global_absmax = 0.0f;  // max of absmax; kZeroInputAbsmax where that is 0
+  std::vector<float> second_moment =
+      {};  // [K, K] mean over tokens of x_j x_k, symmetric; empty unless asked for
 };
 
 struct CalibrationStats {
@@ -33,6 +35,7 @@ struct CalibrationStats {
   std::int64_t dropped = 0;                               // samples left out for a NaN or an infinity
   std::int64_t seq_len = 0;                               // tokens of a sample
   std::uint64_t seed = 0;                                 // of the choice of samples
+  std::vector<std::string> sources = {};                  // SHA-256 of each text file
 };
 
 }  // namespace halfbyte

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <span>
 
 #include "core/fail.h"
@@ -15,6 +16,8 @@ namespace {
 
 constexpr std::string_view kKind = "halfbyte-stats";
 constexpr std::string_view kVersion = "1";
+constexpr std::size_t kSum = 64;                       // digits of a SHA-256
+constexpr std::string_view kMoment = "second_moment";  // of all inputs or of none
 constexpr std::array<std::string_view, 5> kParts{"absmax", "mean_square", "mean_abs", "token_max_histogram",
                                                  "global_absmax"};
 
@@ -27,7 +30,7 @@ class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : file_(path) {}
 
-  CalibrationStats read() {
+  CalibrationStats read(bool second_moments) {
     if (text("kind") != kKind || text("version") != kVersion)
       fail_input(
           "{}: not statistics of this version of \"halfbyte calibrate\" (kind {}, version {}); calibrate "
@@ -43,19 +46,34 @@ class Reader {
         stats.seq_len < 1)
       fail_input("{}: {} tokens in {} samples of {}, {} dropped, cannot be; the file is damaged",
                  file_.path(), stats.tokens, stats.samples, stats.seq_len, stats.dropped);
+    const std::string sums = text("sources");
+    for (std::size_t i = 0; i < sums.size(); i += kSum + 1) {
+      stats.sources.push_back(sums.substr(i, kSum));
+      if (stats.sources.back().size() != kSum ||
+          stats.sources.back().find_first_not_of("0123456789abcdef") != std::string::npos)
+        fail_input("{}: its list of sources is no list of SHA-256 sums; the file is damaged", file_.path());
+    }
+    std::size_t moments = 0;
     for (const NamedTensor& tensor : file_.tensors()) {
       const std::size_t dot = tensor.name.rfind('.');
       const std::string_view part =
           std::string_view(tensor.name).substr(dot == std::string::npos ? 0 : dot + 1);
-      if (dot == std::string::npos || std::ranges::find(kParts, part) == kParts.end())
+      moments += part == kMoment;
+      if (dot == std::string::npos || (part != kMoment && std::ranges::find(kParts, part) == kParts.end()))
         fail_input("{}: {} is no statistic; the file is damaged or from elsewhere", file_.path(),
                    quote(tensor.name));
       if (part == "absmax") stats.inputs.emplace(tensor.name.substr(0, dot), InputStats{});
     }
-    if (stats.inputs.empty() || file_.tensors().size() != kParts.size() * stats.inputs.size())
+    if (second_moments && moments == 0)
+      fail_input("{}: holds no second moments; calibrate again with --hessian", file_.path());
+    if (stats.inputs.empty() || file_.tensors().size() - moments != kParts.size() * stats.inputs.size() ||
+        (moments && moments != stats.inputs.size()))
       fail_input("{}: {} tensors for {} inputs, expected {} each; the file is damaged", file_.path(),
                  file_.tensors().size(), stats.inputs.size(), kParts.size());
-    for (auto& [name, input] : stats.inputs) read_input(name, stats.tokens, input);
+    for (auto& [name, input] : stats.inputs) {
+      read_input(name, stats.tokens, input);
+      if (second_moments) read_moment(name, input);
+    }
     return stats;
   }
 
@@ -123,6 +141,23 @@ class Reader {
                  tokens - left, tokens);
   }
 
+  void read_moment(const std::string& stem, InputStats& input) const {
+    const std::string name = stem + "." + std::string(kMoment);
+    const auto channels = static_cast<std::int64_t>(input.absmax.size());
+    const TensorView& view = tensor(name, DType::f32, {channels, channels});
+    input.second_moment.resize(static_cast<std::size_t>(view.elements()));
+    std::memcpy(input.second_moment.data(), view.data.data(), view.data.size());
+    for (std::int64_t j = 0; j < channels; ++j)
+      for (std::int64_t k = 0; k <= j; ++k) {
+        const float value = input.second_moment[static_cast<std::size_t>(j * channels + k)],
+                    mirrored = input.second_moment[static_cast<std::size_t>(k * channels + j)];
+        if (!std::isfinite(value) || value != mirrored || (j == k && value < 0))
+          fail_input(
+              "{}: {} holds {} and {} at ({}, {}) and across, expected a symmetric matrix of finite numbers",
+              file_.path(), quote(name), value, mirrored, j, k);
+      }
+  }
+
   SafetensorsFile file_;
 };
 
@@ -136,7 +171,11 @@ void write_stats(const std::filesystem::path& path, const CalibrationStats& stat
       specs.push_back({name + part, DType::f32, shape});
     specs.push_back({name + ".token_max_histogram", DType::i64, {kTokenMaxBins}});
     specs.push_back({name + ".global_absmax", DType::f32, {}});
+    if (!input.second_moment.empty())
+      specs.push_back({name + "." + std::string(kMoment), DType::f32, {shape[0], shape[0]}});
   }
+  std::string sources;
+  for (const std::string& sum : stats.sources) sources += (sources.empty() ? "" : " ") + sum;
   SafetensorsWriter writer(path, std::move(specs),
                            {{"kind", std::string(kKind)},
                             {"version", std::string(kVersion)},
@@ -144,17 +183,22 @@ void write_stats(const std::filesystem::path& path, const CalibrationStats& stat
                             {"samples", std::to_string(stats.samples)},
                             {"dropped", std::to_string(stats.dropped)},
                             {"seq_len", std::to_string(stats.seq_len)},
-                            {"seed", std::to_string(stats.seed)}});
+                            {"seed", std::to_string(stats.seed)},
+                            {"sources", sources}});
   for (const auto& [name, input] : stats.inputs) {
     writer.append(name + ".absmax", bytes_of<float>(input.absmax));
     writer.append(name + ".mean_square", bytes_of<float>(input.mean_square));
     writer.append(name + ".mean_abs", bytes_of<float>(input.mean_abs));
     writer.append(name + ".token_max_histogram", bytes_of<std::int64_t>(input.token_max_histogram));
     writer.append(name + ".global_absmax", bytes_of<float>({&input.global_absmax, 1}));
+    if (!input.second_moment.empty())
+      writer.append(name + "." + std::string(kMoment), bytes_of<float>(input.second_moment));
   }
   writer.finish();
 }
 
-CalibrationStats read_stats(const std::filesystem::path& path) { return Reader(path).read(); }
+CalibrationStats read_stats(const std::filesystem::path& path, bool second_moments) {
+  return Reader(path).read(second_moments);
+}
 
 }  // namespace halfbyte

@@ -10,6 +10,7 @@ namespace halfbyte {
 void write_stats(const std::filesystem::path& path, const CalibrationStats& stats);
 
 // Throws bad_input naming file, tensor and place for anything missing, superfluous, misshapen, negative or not finite.
-CalibrationStats read_stats(const std::filesystem::path& path);
+// The second moments, which are large, are left out unless asked for; then they must be there.
+CalibrationStats read_stats(const std::filesystem::path& path, bool second_moments = false);
 
 }  // namespace halfbyte

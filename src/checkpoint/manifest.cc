@@ -48,6 +48,7 @@ Json to_json(const RunRecord& record) {
           {"model", record.model},
           {"stats", record.stats.empty() ? Json(nullptr) : Json(record.stats)},
           {"plan", record.plan},
+          {"calibration_texts", record.calibration_texts},
           {"options", record.options}};
 }
 
@@ -87,6 +88,18 @@ void write_manifest(const fs::path& dir, Manifest manifest) {
   const std::size_t at = text.find(kChecksumKey);
   text.replace(at + kChecksumKey.size(), kDigits, sha256(text));
   write_text_file(dir / kManifestName, text);
+}
+
+std::vector<std::string> calibration_texts(const fs::path& dir) {
+  std::vector<std::string> sums;
+  if (!fs::exists(dir / kManifestName)) return sums;
+  const Json json = read_json_file(dir / kManifestName);
+  const Json* run = json_find(json, "run");
+  const Json* texts = run ? json_find(*run, "calibration_texts") : nullptr;
+  if (!texts || !texts->is_array()) return sums;
+  for (const Json& sum : *texts)
+    if (sum.is_string()) sums.push_back(sum.get<std::string>());
+  return sums;
 }
 
 std::vector<std::string> check_manifest(const fs::path& dir, ThreadPool& pool) {

@@ -25,10 +25,11 @@ inline constexpr const char* kManifestName = "halfbyte_manifest.json";
 
 // What decides the bytes of a result: the same record, the same bytes.
 struct RunRecord {
-  std::string tool;   // "halfbyte 0.1.0"
-  std::string model;  // model_fingerprint of the original
-  std::string stats;  // SHA-256 of the statistics, or empty
-  std::string plan;   // SHA-256 of the plan's text
+  std::string tool;                                 // "halfbyte 0.1.0"
+  std::string model;                                // model_fingerprint of the original
+  std::string stats;                                // SHA-256 of the statistics, or empty
+  std::string plan;                                 // SHA-256 of the plan's text
+  std::vector<std::string> calibration_texts = {};  // SHA-256 of the files that the statistics are of
   std::map<std::string, std::string>
       options;  // as the user gave or left them, for people; the plan says all that counts
 };
@@ -46,6 +47,9 @@ struct Manifest {
   std::map<std::string, FileRecord> files;
   std::map<std::string, std::string> tensors;
 };
+
+// The calibration_texts of the checkpoint in that folder; empty where nothing is known of any.
+std::vector<std::string> calibration_texts(const std::filesystem::path& dir);
 
 // Adds every file of the folder that is not listed yet and writes the manifest there.
 void write_manifest(const std::filesystem::path& dir, Manifest manifest);

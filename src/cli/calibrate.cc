@@ -12,7 +12,9 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "core/fail.h"
+#include "io/mapped_file.h"
 #include "io/output.h"
+#include "io/sha256.h"
 
 namespace halfbyte::cli {
 
@@ -24,6 +26,7 @@ struct Options {
   std::string model, out, field = "text";
   std::vector<std::string> texts, jsonls;
   SampleOptions samples;
+  bool hessian = false;
   int threads = 1;
 };
 
@@ -60,13 +63,21 @@ void run(const Options& options) {
   ThreadPool pool(options.threads);
   Model model = Model::load(options.model, pool);
   for (const std::string& warning : model.warnings()) fmt::print(stderr, "warning: {}\n", warning);
+  if (options.hessian)
+    fmt::print(stderr, "second moments take {:.1f} GB of memory while they are gathered\n",
+               1e-9 * static_cast<double>(second_moment_bytes(model.config())));
   Calibration result;
   {
     Progress progress("calibrating", count);
-    result = calibrate(model, samples, options.samples, pool, [&](const CalibrationProgress& p) {
-      progress.update(p.done, p.dropped ? fmt::format("{} dropped", p.dropped) : "");
-    });
+    result = calibrate(
+        model, samples, options.samples, pool,
+        [&](const CalibrationProgress& p) {
+          progress.update(p.done, p.dropped ? fmt::format("{} dropped", p.dropped) : "");
+        },
+        options.hessian);
   }
+  for (const std::vector<std::string>* paths : {&options.texts, &options.jsonls})
+    for (const std::string& path : *paths) result.stats.sources.push_back(sha256(MappedFile(path).bytes()));
   for (const auto& [name, dropped] : result.dropped_at)
     fmt::print(stderr, "warning: {} samples dropped, NaN or infinite first in {}\n", dropped, name);
   for (const std::string& name : result.zero_inputs)
@@ -105,6 +116,7 @@ void add_calibrate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--seed", options->samples.seed, "Of the shuffle that picks the samples")
       ->capture_default_str();
+  command->add_flag("--hessian", options->hessian, "Also the second moments of each input (K x K; large)");
   add_threads(*command, options->threads);
   command->footer(
       "Examples:\n  halfbyte calibrate smollm2 --text news.txt code.txt -o stats.safetensors\n"

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/manifest.h"
 #include "checkpoint/summary.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -13,6 +14,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/output.h"
+#include "io/sha256.h"
 #include "io/text.h"
 #include "model/tokenizer.h"
 
@@ -26,7 +28,8 @@ struct Options {
   int threads = 1;
 };
 
-Json to_json(const Options& options, const CheckpointSummary& model, const PerplexityResult& result) {
+Json to_json(const Options& options, const CheckpointSummary& model, const PerplexityResult& result,
+             const ClippingCounts& clipping) {
   Json json = {{"model", options.model},
                {"weights", model.weights},
                {"activations", model.activations},
@@ -43,6 +46,7 @@ Json to_json(const Options& options, const CheckpointSummary& model, const Perpl
                {"threads", options.threads},
                {"seconds", result.seconds}};
   if (!options.reference.empty()) json["reference"] = options.reference;
+  if (clipping.values) json["clipping"] = {{"values", clipping.values}, {"clipped", clipping.clipped}};
   json["kl_mean"] = result.kl_mean ? Json(*result.kl_mean) : Json(nullptr);
   json["top1_agreement"] = result.top1_agreement ? Json(*result.top1_agreement) : Json(nullptr);
   return json;
@@ -64,6 +68,10 @@ void run(const Options& options) {
   const Tokenizer tokenizer = Tokenizer::load(options.model);
   std::string text = read_text_file(options.text, std::int64_t{4} << 30);
   if (!is_utf8(text)) fail_input("{}: not UTF-8 text; convert it first", options.text);
+  for (const std::string& sum : calibration_texts(options.model))
+    if (sum == sha256(text))
+      fmt::print(stderr, "note: {} was calibrated on this very text, so the figures flatter it\n",
+                 options.model);
   if (protocol == Protocol::windows) text = join_rows(text);
   const std::vector<std::int32_t> ids = tokenizer.encode(text, protocol == Protocol::document);
   const auto windows = cut_windows(ids, protocol, options.seq_len, options.windows);
@@ -85,13 +93,17 @@ void run(const Options& options) {
              result.stderr_ ? fmt::format("+- {:.4f}", *result.stderr_) : "(one window: no standard error)");
   if (result.kl_mean) fmt::print("KL divergence   {:.5f} nats a token\n", *result.kl_mean);
   if (result.top1_agreement) fmt::print("top-1 agreement {:.2f} %\n", 100 * *result.top1_agreement);
+  if (const ClippingCounts& clipping = model.clipping(); clipping.values)
+    fmt::print("clipped         {} of {} activation values lay beyond their static scale\n", clipping.clipped,
+               clipping.values);
   fmt::print("scored          {} tokens in {} windows of {}, {:.1f} s\n", result.tokens,
              result.nll_per_window.size(), options.seq_len, result.seconds);
   // Two operations a parameter and token: the part of the work that any implementation must do, for both models.
   const std::int64_t parameters = model.parameters() + (reference ? reference->parameters() : 0);
   fmt::print("rate            {:.1f} GFLOP/s (2 x parameters x tokens)\n",
              2e-9 * static_cast<double>(parameters) * static_cast<double>(result.tokens) / result.seconds);
-  if (!options.json.empty()) write_text_file(options.json, dump_json(to_json(options, summary, result)));
+  if (!options.json.empty())
+    write_text_file(options.json, dump_json(to_json(options, summary, result, model.clipping())));
 }
 
 }  // namespace

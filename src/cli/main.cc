@@ -21,8 +21,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);  // help and version
+    const auto chosen = app.get_subcommands();
+    fmt::print(stderr, "halfbyte: {}; \"halfbyte {}--help\" lists what there is\n", error.what(),
+               chosen.empty() ? "" : chosen.front()->get_name() + " ");
+    return 2;
   } catch (const halfbyte::Error& error) {
     fmt::print(stderr, "halfbyte: {}\n", error.what());
     return 2;

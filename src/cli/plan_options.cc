@@ -149,7 +149,8 @@ Producers producers_of(const ModelConfig& config) {
 }
 
 QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
-                  std::span<const LinearSource> sources, const Producers& producers, ThreadPool& pool) {
+                  std::span<const LinearSource> sources, const Producers& producers, PlanOrigin& origin,
+                  ThreadPool& pool) {
   // Named wrong, a rule is wrong also where the format has no use for it.
   global_scale_rule_from_name(settings.global_scale);
   mx_scale_rule_from_name(settings.mx_scale);
@@ -172,7 +173,11 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
   const auto need_stats = [&](const std::string& who) -> const CalibrationStats& {
     if (settings.stats.empty())
       fail_input("{} goes by statistics: give --stats FILE, which \"halfbyte calibrate\" writes", who);
-    if (!stats) stats = read_stats(settings.stats);
+    if (!stats) {
+      stats = read_stats(settings.stats);
+      origin.stats = sha256(MappedFile(settings.stats).bytes());
+      origin.calibration_texts = stats->sources;
+    }
     return *stats;
   };
   switch (choose("--method", settings.method, {"rtn", "smoothquant", "hadamard", "atom", "arc"})) {
@@ -260,10 +265,9 @@ PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
   const std::vector<LinearSource> sources = sources_of(linears);
   producers = producers_of(config);
   if (settings.plan.empty()) {
-    plan = make(settings, checkpoint, sources, producers, pool);
+    plan = make(settings, checkpoint, sources, producers, origin, pool);
     check_tensors(checkpoint, config);
     origin.model = model_fingerprint(checkpoint, pool);
-    if (!settings.stats.empty()) origin.stats = sha256(MappedFile(settings.stats).bytes());
   } else {
     if (checkpoint.quantized())
       fail_input("{}: the model is quantized already; quantize the original, each rounding adds to the loss",
@@ -286,6 +290,7 @@ RunRecord PlannedModel::record() const {
           .model = origin.model,
           .stats = origin.stats,
           .plan = sha256(text),
+          .calibration_texts = origin.calibration_texts,
           .options = plan.options};
 }
 

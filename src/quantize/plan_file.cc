@@ -43,6 +43,15 @@ std::vector<T> numbers(const Json& json, const char* key, std::int64_t expected,
   return values;
 }
 
+std::vector<std::string> strings(const Json& json, const char* key, const std::string& where) {
+  std::vector<std::string> values;
+  for (const Json& value : json_array(json, key, where)) {
+    if (!value.is_string()) fail_input("{}: {} holds {}, expected strings", where, key, value.dump());
+    values.push_back(value.get<std::string>());
+  }
+  return values;
+}
+
 PlannedInput parse_input(const std::string& name, const Json& json, const std::string& where) {
   PlannedInput input;
   input.name = name;
@@ -156,6 +165,7 @@ std::string plan_text(const QuantizePlan& plan, const PlanOrigin& origin) {
   Json json = {{"halfbyte_plan", kVersion},
                {"model", origin.model},
                {"stats", origin.stats.empty() ? Json(nullptr) : Json(origin.stats)},
+               {"calibration_texts", origin.calibration_texts},
                {"method", plan.method},
                {"options", plan.options},
                {"activations", plan.activations ? to_json(*plan.activations) : Json(nullptr)},
@@ -184,16 +194,15 @@ PlanFile parse_plan(const Json& json, const std::string& file, const Checkpoint&
          json["halfbyte_plan"].dump(), kVersion);
   PlanFile result;
   QuantizePlan& plan = result.plan;
-  result.origin = {json_string(json, "model", file), json_optional_string(json, "stats", file).value_or("")};
+  result.origin.model = json_string(json, "model", file);
+  result.origin.stats = json_optional_string(json, "stats", file).value_or("");
+  result.origin.calibration_texts = strings(json, "calibration_texts", file);
   plan.method = json_string(json, "method", file);
   for (const auto& [key, value] : json_object(json, "options", file).items()) {
     if (!value.is_string()) fail_input("{}: options: {} must be a string", file, quote(key));
     plan.options[key] = value.get<std::string>();
   }
-  for (const Json& warning : json_array(json, "warnings", file)) {
-    if (!warning.is_string()) fail_input("{}: warnings must be strings", file);
-    plan.warnings.push_back(warning.get<std::string>());
-  }
+  plan.warnings = strings(json, "warnings", file);
   if (const Json* activations = json_find(json, "activations"))
     plan.activations = parse_activation_spec(*activations, file + ": activations");
   for (const auto& [name, input] : json_object(json, "inputs", file).items())

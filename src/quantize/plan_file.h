@@ -11,8 +11,9 @@ namespace halfbyte {
 
 // What a plan was made from; it is only carried out on that.
 struct PlanOrigin {
-  std::string model;  // model_fingerprint
-  std::string stats;  // SHA-256 of the statistics, or empty
+  std::string model;                                // model_fingerprint
+  std::string stats;                                // SHA-256 of the statistics, or empty
+  std::vector<std::string> calibration_texts = {};  // SHA-256 of the files that these are of
 };
 
 std::string plan_text(const QuantizePlan& plan, const PlanOrigin& origin);

@@ -111,6 +111,63 @@ TEST(Sources, AreTextFilesAndMembersOfJsonLines) {
   }
 }
 
+TEST(Calibrate, SecondMomentsAreThoseOfPlainLoopsAndSurviveTheFile) {
+  const SampleOptions options{.samples = 6, .seq_len = 16, .seed = 3};
+  const SampleSet samples({some_ids(200)}, options);
+  std::vector<std::vector<float>> found;
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    Model model = Model::load(kModel, pool);
+    Calibration result = calibrate(model, samples, options, pool, {}, true);
+    result.stats.sources = {std::string(64, 'a'), std::string(64, 'b')};
+    const InputStats& input = result.stats.inputs.at("model.layers.1.mlp_product");
+    const auto channels = input.absmax.size();
+    ASSERT_EQ(input.second_moment.size(), channels * channels);
+    found.push_back(input.second_moment);
+    for (std::size_t k = 0; k < channels; ++k)
+      EXPECT_NEAR(input.second_moment[k * channels + k], input.mean_square[k], 1e-4f * input.mean_square[k]);
+
+    std::vector<double> expected(channels * channels);
+    model.observe_inputs([&](LinearInput place, std::int64_t layer, const float* x, std::int64_t rows,
+                             std::int64_t columns) {
+      if (place != LinearInput::mlp_product || layer != 1) return;
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t j = 0; j < columns; ++j)
+          for (std::int64_t k = 0; k < columns; ++k)
+            expected[static_cast<std::size_t>(j * columns + k)] +=
+                static_cast<double>(x[r * columns + j]) * static_cast<double>(x[r * columns + k]) / (6 * 16);
+    });
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      KvCache cache(model.config(), 16);
+      Array<float> hidden(16 * model.config().hidden);
+      model.forward(samples[i], cache, hidden.data(), pool);
+    }
+    double largest = 0;
+    for (const double value : expected) largest = std::max(largest, std::abs(value));
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(static_cast<double>(input.second_moment[i]), expected[i], 1e-5 * largest) << i;
+
+    const test::Scratch dir;
+    write_stats(dir.path() / "s", result.stats);
+    const CalibrationStats with = read_stats(dir.path() / "s", true), without = read_stats(dir.path() / "s");
+    EXPECT_EQ(with.sources, result.stats.sources);
+    for (const auto& [name, stats] : result.stats.inputs) {
+      EXPECT_EQ(with.inputs.at(name).second_moment, stats.second_moment);
+      EXPECT_TRUE(without.inputs.at(name).second_moment.empty());
+      EXPECT_EQ(without.inputs.at(name).absmax, stats.absmax);
+    }
+    result.stats.inputs.at("head").second_moment[1] += 1;  // not symmetric
+    write_stats(dir.path() / "bad", result.stats);
+    EXPECT_THROW(read_stats(dir.path() / "bad", true), Error);
+  }
+  EXPECT_EQ(found[0], found[1]);
+  ThreadPool pool(1);
+  Model model = Model::load(kModel, pool);
+  const test::Scratch dir;
+  write_stats(dir.path() / "none", calibrate(model, samples, options, pool).stats);
+  EXPECT_THROW(read_stats(dir.path() / "none", true), Error);
+}
+
 TEST(Calibrate, GivesTheStatisticsOfPlainLoops) {
   ThreadPool pool(2);
   Model model = Model::load(kModel, pool);

@@ -10,13 +10,14 @@ for i in $(seq 400); do echo "the quick brown fox $i jumps over the lazy dog"; d
 
 check "help" expect 0 "$tool" --help
 check "version" expect 0 "$tool" --version
-for command in bench calibrate dequantize eval generate import info inspect quantize report tokenize; do
+for command in bench calibrate dequantize eval generate import info inspect plan quantize report tokenize verify; do
   check "$command --help" expect 0 "$tool" $command --help
 done
 check "quantize has an example" expect 0 "$tool" quantize --help && check "it shows" says "halfbyte quantize smollm2"
 check "no command" expect 2 "$tool"
 check "unknown command" expect 2 "$tool" frobnicate
-check "unknown option" expect 2 "$tool" eval "$model" --frobnicate
+refuse "unknown option" "frobnicate" "$tool" eval "$model" --frobnicate
+refuse "no model" "model is required" "$tool" eval
 check "info" expect 0 "$tool" info && check "kernels are listed" says "quantize/cpu"
 check "forced kernel" expect 0 env HALFBYTE_FORCE=quantize/reference,dequantize/reference "$tool" quantize "$model" -o "$work/forced" --format nvfp4
 check "unknown forced kernel" expect 2 env HALFBYTE_FORCE=quantize/magic "$tool" quantize "$model" -o "$work/x" --format nvfp4
@@ -34,12 +35,33 @@ check "W4A8" expect 0 "$tool" quantize "$model" -o "$work/w4a8" --format mxfp4 -
 check "eval W4A8" expect 0 "$tool" eval "$work/w4a8" --perplexity "$work/text" --seq-len 64 --windows 2
 check "calibrate" expect 0 "$tool" calibrate "$model" --text "$work/text" -o "$work/stats.safetensors" --samples 8 --seq-len 64
 check "few samples: a warning" says "warning"
-for method in "smoothquant --alpha 0.4" "hadamard --hadamard-block 8" "arc --residual percent=10" "arc --order natural --residual fixed=16"; do
+check "calibrate --hessian" expect 0 "$tool" calibrate "$model" --text "$work/text" -o "$work/hessian.safetensors" --samples 8 --seq-len 64 --hessian
+for method in "smoothquant --alpha 0.4" "smoothquant --fold none" "atom --outliers 16" "arc --activation-scope static" "hadamard --hadamard-block 8" "arc --residual percent=10" "arc --order natural --residual fixed=16"; do
   name=${method%% *}
   check "quantize --method $method" expect 0 "$tool" quantize "$model" -o "$work/$name" --overwrite --format nvfp4 --activations same --method $method --stats "$work/stats.safetensors"
   check "eval $method" expect 0 "$tool" eval "$work/$name" --perplexity "$work/text" --seq-len 64 --windows 2
   check "generate $method" expect 0 "$tool" generate "$work/$name" --raw -p "the" -n 5
 done
+check "static scales: clipped values are counted" expect 0 "$tool" eval "$work/arc" --perplexity "$work/text" --seq-len 64 --windows 1
+check "calibrated on the text of the evaluation" says "calibrated on this very text"
+check "plan" expect 0 "$tool" plan "$model" --format nvfp4 --activations same --method arc --order natural --residual fixed=16 --stats "$work/stats.safetensors" -o "$work/plan.json"
+check "plan prints the inputs" says "mlp_product"
+check "quantize --plan" expect 0 "$tool" quantize "$model" --plan "$work/plan.json" -o "$work/planned"
+check "the same as without a plan" cmp "$work/planned/model.safetensors" "$work/arc/model.safetensors"
+refuse "plan and options" "format" "$tool" quantize "$model" --plan "$work/plan.json" -o "$work/x" --format nvfp4
+sed 's/"model": "./"model": "x/' "$work/plan.json" >"$work/other.json"
+refuse "a plan of another model" "another model" "$tool" quantize "$model" --plan "$work/other.json" -o "$work/x"
+sed 's/"ranking": \[[0-9]*,/"ranking": [/' "$work/plan.json" >"$work/short.json"
+refuse "a damaged plan" "ranking" "$tool" quantize "$model" --plan "$work/short.json" -o "$work/x"
+check "formats by layer" expect 0 "$tool" quantize "$model" -o "$work/mixed" --format nvfp4 --activations same --layer-format 'layers.0=mxfp8,*.v_proj=bf16'
+check "both are listed" says "mxfp8_e4m3" && check "and bf16" says "format bf16"
+check "eval mixed" expect 0 "$tool" eval "$work/mixed" --perplexity "$work/text" --seq-len 64 --windows 1 --reference "$model"
+refuse "a layer that is not there" "matches no linear" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --layer-format layers.99=mxfp8
+refuse "no format" "PATTERN=FORMAT" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --layer-format mxfp8
+check "verify" expect 0 "$tool" verify "$work/mixed"
+printf x >>"$work/mixed/tokenizer.json"
+refuse "verify finds a change" "tokenizer.json" "$tool" verify "$work/mixed"
+check "verify without a manifest" expect 0 "$tool" verify "$model" && check "says so" says "no manifest"
 check "inspect a checkpoint" expect 0 "$tool" inspect "$work/nvfp4" && check "its bits" says "4.5"
 check "inspect a file" expect 0 "$tool" inspect "$model/model.safetensors" --summary
 check "report" expect 0 "$tool" report "$work"/nf4.json "$work"/nvfp4.json -o "$work/report.md"

@@ -107,7 +107,7 @@ class PlanFileTest : public testing::Test {
 
 TEST_F(PlanFileTest, ComesBackAsItWasAndDoesTheSame) {
   for (const QuantizePlan& plan : plans()) {
-    const std::string text = plan_text(plan, {"model", "stats"});
+    const std::string text = plan_text(plan, {"model", "stats", {"text"}});
     const PlanFile back = parse(text);
     EXPECT_EQ(back.origin.model, "model");
     EXPECT_EQ(back.origin.stats, "stats");
@@ -119,7 +119,7 @@ TEST_F(PlanFileTest, ComesBackAsItWasAndDoesTheSame) {
 TEST_F(PlanFileTest, HandMadeChangesTakeEffect) {
   QuantizePlan plan = rtn(kNvfp4);
   plan_arc(checkpoint_, plan, sources_, stats_, {.rule = {ResidualRule::Kind::fixed, 16}, .cap_percent = 50});
-  Json json = parse_json(plan_text(plan, {"m", ""}), "p");
+  Json json = parse_json(plan_text(plan, {"m", "", {}}), "p");
   json["inputs"]["model.layers.0.mlp"]["residual"] = 32;
   json["inputs"]["model.layers.0.mlp"]["order"] = "natural";
   json["tensors"]["model.layers.2.self_attn.v_proj.weight"] = {{"kept", "by hand"}};
@@ -139,7 +139,7 @@ TEST_F(PlanFileTest, RefusesWhatCannotBe) {
   plan_arc(checkpoint_, plan, sources_, stats_, {.rule = {ResidualRule::Kind::fixed, 16}, .cap_percent = 50});
   plan_static_scales(checkpoint_, plan, sources_, stats_);
   share_weight_scales(checkpoint_, plan, sources_);
-  const Json good = parse_json(plan_text(plan, {"m", ""}), "p");
+  const Json good = parse_json(plan_text(plan, {"m", "", {}}), "p");
   const std::string input = "model.layers.0.mlp", up = "model.layers.0.mlp.up_proj.weight";
   const auto refused = [&](const char* what, auto change) {
     Json json = good;
