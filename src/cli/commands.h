@@ -21,11 +21,12 @@ void add_quantize(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_report(CLI::App& app);
 void add_calibrate(CLI::App& app);
+void add_analyze(CLI::App& app);
 void add_convert(CLI::App& app);
 
 inline constexpr AddCommand kCommands[] = {
-    add_info,     add_import, add_tokenize, add_eval,       add_generate, add_inspect,   add_plan,
-    add_quantize, add_verify, add_report,   add_dequantize, add_bench,    add_calibrate, add_convert,
+    add_info,   add_import, add_tokenize,   add_eval,  add_generate,  add_inspect, add_plan,    add_quantize,
+    add_verify, add_report, add_dequantize, add_bench, add_calibrate, add_convert, add_analyze,
 };
 
 }  // namespace halfbyte::cli
