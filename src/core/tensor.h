@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -39,9 +40,13 @@ class Array {
   Array() = default;
   explicit Array(std::int64_t size) : size_(size) {
     if (size <= 0) return;
-    const auto bytes = round_up(size * static_cast<std::int64_t>(sizeof(T)), 64);
-    data_.reset(static_cast<T*>(std::aligned_alloc(64, static_cast<std::size_t>(bytes))));
-    if (!data_) throw std::bad_alloc();
+    // Aligned by hand: glibc 2.36 finds no freed place again for an aligned_alloc, and the heap would grow with every tensor.
+    const auto bytes = static_cast<std::size_t>(size) * sizeof(T) + kAlignment - 1;
+    void* const base = std::malloc(bytes);
+    if (!base) throw std::bad_alloc();
+    const auto address = reinterpret_cast<std::uintptr_t>(base);
+    const std::uintptr_t skipped = (kAlignment - address % kAlignment) % kAlignment;
+    data_ = {reinterpret_cast<T*>(static_cast<std::byte*>(base) + skipped), Free{base}};
   }
   Array(std::int64_t size, T value) : Array(size) {
     for (std::int64_t i = 0; i < size; ++i) data_.get()[i] = value;
@@ -62,8 +67,11 @@ class Array {
   std::span<const std::byte> as_bytes() const { return std::as_bytes(span()); }
 
  private:
+  static constexpr std::size_t kAlignment = 64;
+
   struct Free {
-    void operator()(T* p) const { std::free(p); }
+    void* base = nullptr;
+    void operator()(T*) const { std::free(base); }
   };
   std::unique_ptr<T, Free> data_;
   std::int64_t size_ = 0;

@@ -16,7 +16,7 @@ done
 check "quantize has an example" expect 0 "$tool" quantize --help && check "it shows" says "halfbyte quantize smollm2"
 check "no command" expect 2 "$tool"
 check "unknown command" expect 2 "$tool" frobnicate
-refuse "unknown option" "frobnicate" "$tool" eval "$model" --frobnicate
+refuse "unknown option" "frobnicate" "$tool" info --frobnicate
 refuse "no model" "model is required" "$tool" eval
 check "info" expect 0 "$tool" info && check "kernels are listed" says "quantize/cpu"
 check "forced kernel" expect 0 env HALFBYTE_FORCE=quantize/reference,dequantize/reference "$tool" quantize "$model" -o "$work/forced" --format nvfp4
