@@ -2,6 +2,7 @@
 // the tests compare it with the codecs.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "formats/e2m1.h"
@@ -135,11 +136,16 @@ struct Nf4Buckets {
 };
 
 struct Fp4Buckets {
-  // floor(14 v + 15.5) up to zero and floor(14 v + 16.5) above it, to a quarter: 1/384 and -1/384 lie in buckets of their own,
-  // and no other threshold comes nearer to an edge than 0.003. Above zero is where v grown by 2^254 saturates at 1.
+  // ceil(15 v) + 15 of the exact product: rounding upwards puts zero with the negative numbers and every v above it into the
+  // next bucket, so that 0 is an edge and -1/384 and 1/384 have buckets of their own. The sum is made in quarters, and 3/4
+  // more turn the ceiling of those into that of whole ones. No other threshold comes nearer to an edge than 0.008.
   HB_HD static std::uint32_t bucket(float, float v, float) {
-    const float positive = saturate(mul_rn(saturate(mul_rn(v, pow2f(127))), pow2f(127)));
-    return float_bits(add_rn(fma_rn(v, 14.0f, 3145728.0f + 15.5f), positive)) & 0x7Cu;
+#ifdef __CUDA_ARCH__
+    return float_bits(__fmaf_ru(v, 15.0f, 3145728.0f + 15.75f)) & 0x7Cu;
+#else
+    return static_cast<std::uint32_t>(static_cast<int>(std::ceil(60.0 * static_cast<double>(v))) + 63) &
+           0x7Cu;
+#endif
   }
   // Eight ranks in the order of value to codes. Rank 8 + m is code m' (but 8 for m = 0), rank 7 - m is code 8 | m' (but 0),
   // where m' is m with bit 2 turned where bit 1 is set: 0 1 6 7 4 5 2 3.
