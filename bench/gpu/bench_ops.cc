@@ -1,11 +1,10 @@
 // Every CUDA dequantizer and quantizer: time, GB/s, share of the copy rate and of the same bytes without arithmetic.
-//   bench_ops [--sizes 16384] [--repeats 60] [--json FILE] [--all-types]
+//   bench_ops [--sizes 16384] [--repeats 60] [--json FILE] [--all-types] [--only TEXT]
 // What the ops compute is checked by gpu_test; here each op's output is compared with itself decoded by the codec in a
 // sample of blocks before it is timed.
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -14,8 +13,10 @@
 #include "formats/dynamic8.h"
 #include "ops/dequantize/config.h"
 #include "ops/dequantize/cuda.h"
+#include "ops/dequantize/launch.h"
 #include "ops/dequantize/op.h"
 #include "ops/quantize/cuda.h"
+#include "ops/quantize/launch.h"
 #include "ops/quantize/op.h"
 
 namespace halfbyte::bench {
@@ -25,35 +26,23 @@ namespace {
 using cuda::Buffer;
 using nlohmann::json;
 
-struct Options {
-  std::vector<std::int64_t> sizes = {16384};
-  int repeats = 60;
-  std::string json_file;
+struct Options : CommonOptions {
   bool all_types = false;
+  std::string only;  // formats whose description holds this
 };
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--all-types") {
+  options.sizes = {16384};
+  bench::parse_options(argc, argv, "bench_ops", options, [&](const std::string& flag, NextValue& value) {
+    if (flag == "--all-types")
       options.all_types = true;
-    } else if (flag == "--repeats" && i + 1 < argc) {
-      options.repeats = std::stoi(argv[++i]);
-    } else if (flag == "--json" && i + 1 < argc) {
-      options.json_file = argv[++i];
-    } else if (flag == "--sizes" && i + 1 < argc) {
-      const std::string value = argv[++i];
-      options.sizes.clear();
-      for (std::size_t at = 0; at < value.size();) {
-        const std::size_t end = std::min(value.find(',', at), value.size());
-        options.sizes.push_back(std::stoll(value.substr(at, end - at)));
-        at = end + 1;
-      }
-    } else {
-      fail_input("bench_ops: unknown option {}", flag);
-    }
-  }
+    else if (flag == "--only")
+      options.only = value();
+    else
+      return false;
+    return true;
+  });
   return options;
 }
 
@@ -64,8 +53,9 @@ struct Problem {
   DType dtype;
   Buffer<std::uint8_t> values, out;
   Buffer<std::uint8_t> codes, scales8;
-  Buffer<float> scales, nested, map, global;
+  Buffer<float> scales, nested, offset, map, global;
   Buffer<std::uint32_t> workspace;
+  float host_offset = 0.0f;
 
   Problem(const QuantSpec& what, std::int64_t n, DType type) : spec(what), size(n), dtype(type) {
     const PartSizes parts = part_sizes(spec, {n, n});
@@ -75,11 +65,11 @@ struct Problem {
     codes = Buffer<std::uint8_t>(parts.codes);
     scales8 = Buffer<std::uint8_t>(parts.scales8);
     scales = Buffer<float>(spec.double_quant ? parts.blocks : parts.scales);
-    std::vector<float> host(static_cast<std::size_t>(parts.nested_absmax), 0.01f);
-    nested = Buffer<float>(std::span<const float>(host));
+    nested = Buffer<float>(parts.nested_absmax);
+    offset = Buffer<float>(1);
     map = Buffer<float>(std::span<const float>(kDynamic8Map));
     global = Buffer<float>(1);
-    workspace = Buffer<std::uint32_t>(1);
+    workspace = Buffer<std::uint32_t>(std::max<std::int64_t>(cuda::quantize_workspace(spec), 1));
     // Random bits with exponents that make numbers of 2^-8 to 2^0, in a period of 4 MB.
     std::vector<std::uint8_t> random(static_cast<std::size_t>(std::min<std::int64_t>(bytes, 4 << 20)));
     Buffer<std::uint8_t> seed(static_cast<std::int64_t>(random.size()));
@@ -102,8 +92,8 @@ struct Problem {
                      std::min<std::size_t>(random.size(), static_cast<std::size_t>(bytes - at)),
                      cudaMemcpyHostToDevice),
           "copying values");
-    fill_random(scales8.data(), scales8.size(), 10);
     cuda::quantize(quantize_args(), nullptr);
+    if (spec.double_quant) host_offset = offset.download()[0];
   }
 
   cuda::Quantize quantize_args() const {
@@ -115,6 +105,8 @@ struct Problem {
     args.codes = codes.data();
     args.scales8 = scales8.data();
     args.scales = scales.data();
+    args.nested_absmax = nested.data();
+    args.offset = offset.data();
     args.global_scale = global.data();
     args.workspace = workspace.data();
     return args;
@@ -128,26 +120,35 @@ struct Problem {
     args.scales = scales.data();
     args.nested_absmax = nested.data();
     args.map = map.data();
-    args.offset = 0.02f;
+    args.offset = host_offset;
     args.global_scale = global.data();
     args.dtype = dtype;
     args.out = out.data();
     return args;
   }
-  // Codes and scales once, values once, or twice where a global maximum is needed.
+  // Codes and scales once, values once, or twice where a global maximum is needed. Under double quantization the absmax
+  // values too: written once, then read for their mean and again to be encoded.
   double quantize_bytes() const {
-    const QuantSpec single{.format = spec.format, .block_size = spec.block_size};
-    const double once = static_cast<double>(cuda::dequantize_bytes(single, size, size, dtype));
-    return once + (spec.format == Format::nvfp4 ? static_cast<double>(values.bytes()) : 0.0);
+    const double once = static_cast<double>(cuda::dequantize_bytes(spec, size, size, dtype));
+    return once + (spec.format == Format::nvfp4 ? static_cast<double>(values.bytes()) : 0.0) +
+           (spec.double_quant ? 3.0 * static_cast<double>(scales.bytes()) : 0.0);
+  }
+  // The same bytes without arithmetic; a cudaError_t.
+  int move_quantize_bytes(int shape) const {
+    const cuda::Quantize args = quantize_args();
+    const int status = launch_quantize_bytes(cuda::quantize_params(args), shape, workspace.data(), nullptr);
+    return status || !spec.double_quant
+               ? status
+               : cuda::launch_double_quant(cuda::double_quant_params(args), false, nullptr);
   }
 
   // The first and last rows against the reference; rows are whole blocks here.
   bool agrees() const {
-    if (spec.double_quant) return true;  // made-up nested scales: gpu_test covers it
     cuda::dequantize(dequantize_args(), nullptr);
     const std::int64_t rows = 4, count = rows * size;
     QuantizedTensor part = make_quantized(spec, {rows, size}, dtype);
     const PartSizes parts = part_sizes(spec, {rows, size});
+    part.offset = host_offset;
     part.global_scale = spec.format == Format::nvfp4 ? global.download()[0] : 1.0f;
     for (const bool last : {false, true}) {
       auto copy = [&](auto& target, const auto& source, std::int64_t elements) {
@@ -161,6 +162,7 @@ struct Problem {
       copy(part.codes, codes, parts.codes);
       copy(part.scales8, scales8, parts.scales8);
       copy(part.scales, scales, parts.scales);
+      copy(part.nested_absmax, nested, parts.nested_absmax);
       std::vector<std::uint8_t> got(static_cast<std::size_t>(count * dtype_bytes(dtype)));
       copy(got, out, static_cast<std::int64_t>(got.size()));
       std::vector<float> want(static_cast<std::size_t>(count));
@@ -205,15 +207,16 @@ int run(const Options& options) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
       if (dtype != DType::bf16 && !options.all_types) continue;
       for (const QuantSpec& spec : specs) {
-        const Problem problem(spec, size, dtype);
         const std::string what = fmt::format("{} {}", to_string(spec), dtype_name(dtype));
+        if (what.find(options.only) == std::string::npos) continue;
+        const Problem problem(spec, size, dtype);
         if (!problem.agrees()) {
           fmt::print("FAILED {} at {}^2 differs from the codec\n", what, size);
           ++failures;
         }
         auto fastest = [&](auto launch) {
           double best = 1e30;
-          for (int shape = 0; shape < kBytesShapes; ++shape)
+          for (int shape = 0; shape < cuda::kBytesShapes; ++shape)
             best = std::min(
                 best, harness.time([&](int) { cuda::check_status(launch(shape), "moving bytes"); }).median);
           return best;
@@ -221,23 +224,18 @@ int run(const Options& options) {
         const cuda::Dequantize args = problem.dequantize_args();
         const auto params = cuda::dequantize_params(args);
         const double decode = harness.time([&](int) { cuda::dequantize(args, nullptr); }).median;
-        rows.push_back({"dequantize", what, size, decode,
-                        static_cast<double>(cuda::dequantize_bytes(spec, size, size, dtype)),
-                        fastest([&](int shape) {
-                          return launch_dequantize_bytes(params, dtype, spec.double_quant, shape, nullptr);
-                        })});
-        if (spec.double_quant) continue;
+        rows.push_back(
+            {"dequantize", what, size, decode,
+             static_cast<double>(cuda::dequantize_bytes(spec, size, size, dtype)), fastest([&](int shape) {
+               return cuda::launch_dequantize_bytes(params, dtype, spec.double_quant, shape, nullptr);
+             })});
         const cuda::Quantize quantize_args = problem.quantize_args();
-        const auto quantize_params = cuda::quantize_params(quantize_args);
         const double encode = harness.time([&](int) { cuda::quantize(quantize_args, nullptr); }).median;
-        rows.push_back({"quantize", what, size, encode, problem.quantize_bytes(), fastest([&](int shape) {
-                          return launch_quantize_bytes(quantize_params, shape, problem.workspace.data(),
-                                                       nullptr);
-                        })});
+        rows.push_back({"quantize", what, size, encode, problem.quantize_bytes(),
+                        fastest([&](int shape) { return problem.move_quantize_bytes(shape); })});
       }
     }
-  json result{
-      {"device", device->name}, {"copy_gbps", copy}, {"repeats", options.repeats}, {"rows", json::array()}};
+  json result = new_result(device->name, copy, options);
   fmt::print("{}; copy {:.0f} GB/s; medians of {}\n{:<11} {:<28} {:>6} {:>9} {:>7} {:>7} {:>8}\n",
              device->name, copy, options.repeats, "op", "format", "size", "us", "GB/s", "% copy", "% bytes");
   for (const Row& row : rows) {
@@ -254,7 +252,7 @@ int run(const Options& options) {
                               {"bytes_us", row.floor_us},
                               {"share_of_bytes", row.floor_us / row.us}});
   }
-  if (!options.json_file.empty()) std::ofstream(options.json_file) << result.dump(1) << '\n';
+  write_result(result, options);
   fmt::print("{}\n", failures ? "FAILED: see above" : "samples of every op agree with the codec");
   return failures ? 1 : 0;
 }

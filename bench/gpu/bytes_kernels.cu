@@ -1,10 +1,9 @@
-// Instances of the ops' kernels with the arithmetic left out.
+// Instances of the quantize kernels with the arithmetic left out.
 #include <cuda_runtime_api.h>
 
 #include "bench/gpu/bytes_kernels.h"
 #include "core/shape.h"
-#include "ops/dequantize/config.h"
-#include "ops/dequantize/kernel_dequantize.cuh"
+#include "device/cuda/bytes_shapes.cuh"
 #include "ops/quantize/kernel_quantize.cuh"
 
 namespace halfbyte::bench {
@@ -17,51 +16,9 @@ unsigned grid(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>(ceil_div(items, per_block));
 }
 
-// Calls launch<threads, unroll>() for the shape of that number.
-template <class Launch>
-void with_shape(int shape, Launch launch) {
-  switch (shape) {
-    case 0:
-      return launch.template operator()<512, 2>();
-    case 1:
-      return launch.template operator()<256, 2>();
-    case 2:
-      return launch.template operator()<1024, 2>();
-    default:
-      return launch.template operator()<256, 4>();
-  }
-}
-
-template <class Codes, class Scales, class Out>
-void dequantize_as(const DequantizeParams& params, int shape, CUstream_st* stream) {
-  with_shape(shape, [&]<int kThreads, int kUnroll>() {
-    dequantize_flat<Codes, Scales, Out, kThreads, kUnroll, false>
-        <<<grid(params.elements / Out::kChunk, kThreads * kUnroll), kThreads, 0, stream>>>(params);
-  });
-}
-
-template <class Out>
-void dequantize_to(const DequantizeParams& params, bool double_quant, int shape, CUstream_st* stream) {
-  // Without arithmetic only the sizes of codes and scales matter.
-  using Nibbles = NibbleCodes<NibbleOrder::low_first>;
-  using Bytes = ByteCodes<Format::int8>;
-  switch (format_info(params.format).scale) {
-    case ScaleKind::absmax_f32:
-      return double_quant ? dequantize_as<Nibbles, ScaleDouble, Out>(params, shape, stream)
-                          : dequantize_as<Nibbles, ScaleF32, Out>(params, shape, stream);
-    case ScaleKind::f32:
-      return params.format == Format::int8 ? dequantize_as<Bytes, ScaleRow, Out>(params, shape, stream)
-                                           : dequantize_as<Nibbles, ScaleF32, Out>(params, shape, stream);
-    default:
-      return format_info(params.format).bits == 8
-                 ? dequantize_as<Bytes, ScaleE8m0, Out>(params, shape, stream)
-                 : dequantize_as<Nibbles, ScaleE8m0, Out>(params, shape, stream);
-  }
-}
-
 template <class Encode, class In>
 void quantize_as(const QuantizeParams& params, int shape, CUstream_st* stream) {
-  with_shape(shape, [&]<int kThreads, int kUnroll>() {
+  with_bytes_shape(shape, [&]<int kThreads, int kUnroll>() {
     quantize_flat<Encode, In, kThreads, kUnroll, false>
         <<<grid(params.elements / (8 * kEightsTogether<In>), kThreads * kUnroll), kThreads, 0, stream>>>(
             params);
@@ -90,15 +47,6 @@ void quantize_from(const QuantizeParams& params, int shape, std::uint32_t* works
 }
 
 }  // namespace
-
-int launch_dequantize_bytes(const DequantizeParams& params, DType dtype, bool double_quant, int shape,
-                            CUstream_st* stream) {
-  if (dtype == DType::f32)
-    dequantize_to<OutFp32>(params, double_quant, shape, stream);
-  else
-    dequantize_to<OutBf16>(params, double_quant, shape, stream);
-  return cudaGetLastError();
-}
 
 int launch_quantize_bytes(const QuantizeParams& params, int shape, std::uint32_t* workspace,
                           CUstream_st* stream) {

@@ -1,21 +1,15 @@
-// Kernels that move the bytes of a dequantization or quantization and compute nothing: what memory alone allows. Several
-// launch shapes each; the benchmarks hold an op against the fastest of them.
+// Kernels that move the bytes of a quantization and compute nothing: what memory alone allows. Those of a dequantization are
+// in ops/dequantize/launch.h, because halfbyte bench uses them too.
 #pragma once
 
-#include "core/dtype.h"
-#include "ops/dequantize/params.h"
+#include "device/cuda/bytes_shapes.h"
 #include "ops/quantize/cuda_params.h"
 
 struct CUstream_st;
 
 namespace halfbyte::bench {
 
-inline constexpr int kBytesShapes = 4;
-
-// shape: 0 .. kBytesShapes - 1. Contiguous tensors only; dtype as for the op. Each returns a cudaError_t.
-int launch_dequantize_bytes(const cuda::DequantizeParams& params, DType dtype, bool double_quant, int shape,
-                            CUstream_st* stream);
-// For nvfp4 in two passes over the values, as the op: workspace [1].
+// shape: 0 .. kBytesShapes - 1. For nvfp4 in two passes over the values, as the op: workspace [1]. Returns a cudaError_t.
 int launch_quantize_bytes(const cuda::QuantizeParams& params, int shape, std::uint32_t* workspace,
                           CUstream_st* stream);
 

@@ -2,12 +2,55 @@
 #include "bench/gpu/harness.h"
 
 #include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "bench/gpu/kernels.h"
+#include "core/fail.h"
 
 namespace halfbyte::bench {
 
 using cuda::check_status;
+
+std::string NextValue::operator()() {
+  if (at_ + 1 >= argc_) fail_input("{} wants a value", argv_[at_]);
+  return argv_[++at_];
+}
+
+void parse_options(int argc, char** argv, const char* program, CommonOptions& common,
+                   const std::function<bool(const std::string&, NextValue&)>& take) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    NextValue value(i, argc, argv);
+    if (flag == "--repeats") {
+      common.repeats = std::stoi(value());
+      if (common.repeats < 1) fail_input("{}: {} repeats, expected at least 1", program, common.repeats);
+    } else if (flag == "--json") {
+      common.json_file = value();
+    } else if (flag == "--sizes") {
+      const std::string list = value();
+      common.sizes.clear();
+      for (std::size_t at = 0; at < list.size();) {
+        const std::size_t end = std::min(list.find(',', at), list.size());
+        common.sizes.push_back(std::stoll(list.substr(at, end - at)));
+        at = end + 1;
+      }
+    } else if (!take(flag, value)) {
+      fail_input("{}: unknown option {}", program, flag);
+    }
+  }
+}
+
+nlohmann::json new_result(const std::string& device, double copy_gbps, const CommonOptions& common) {
+  return {{"device", device},
+          {"copy_gbps", copy_gbps},
+          {"repeats", common.repeats},
+          {"rows", nlohmann::json::array()}};
+}
+
+void write_result(const nlohmann::json& result, const CommonOptions& common) {
+  if (!common.json_file.empty()) std::ofstream(common.json_file) << result.dump(1) << '\n';
+}
 
 Harness::Harness(int repeats) : repeats_(repeats), flush_(std::int64_t{256} << 20), timers_(repeats) {}
 

@@ -3,12 +3,41 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "device/cuda/memory.h"
 
 namespace halfbyte::bench {
+
+// What every GPU benchmark takes: --sizes 4096,8192  --repeats N  --json FILE
+struct CommonOptions {
+  std::vector<std::int64_t> sizes;  // rows and columns of square matrices
+  int repeats = 60;
+  std::string json_file;
+};
+
+// The argument after a flag; throws bad_input where there is none.
+class NextValue {
+ public:
+  NextValue(int& at, int argc, char** argv) : at_(at), argc_(argc), argv_(argv) {}
+  std::string operator()();
+
+ private:
+  int& at_;
+  int argc_;
+  char** argv_;
+};
+
+// Reads the command line: common options into `common`, others by take(), which returns whether it knows the flag. Throws
+// bad_input, naming `program`.
+void parse_options(int argc, char** argv, const char* program, CommonOptions& common,
+                   const std::function<bool(const std::string& flag, NextValue& value)>& take);
+
+// {"device", "copy_gbps", "repeats", "rows": []}, to be filled, and written where --json names a file.
+nlohmann::json new_result(const std::string& device, double copy_gbps, const CommonOptions& common);
+void write_result(const nlohmann::json& result, const CommonOptions& common);
 
 struct Sample {
   double median = 0, lowest = 0;  // microseconds

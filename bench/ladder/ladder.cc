@@ -25,10 +25,8 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
-  std::vector<std::int64_t> sizes = {4096, 8192, 16384};
-  int repeats = 60;
-  std::string only, json_file, peer_file;
+struct Options : bench::CommonOptions {
+  std::string only, peer_file;
   bool sweep = false, once = false;
 };
 
@@ -88,40 +86,23 @@ struct Case {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--sweep") {
+  options.sizes = {4096, 8192, 16384};
+  bench::parse_options(argc, argv, "ladder", options, [&](const std::string& flag, bench::NextValue& value) {
+    if (flag == "--sweep")
       options.sweep = true;
-    } else if (flag == "--once") {
+    else if (flag == "--once")
       options.once = true;
-    } else if (i + 1 < argc) {
-      const std::string value = argv[++i];
-      if (flag == "--repeats")
-        options.repeats = std::stoi(value);
-      else if (flag == "--only")
-        options.only = value;
-      else if (flag == "--json")
-        options.json_file = value;
-      else if (flag == "--bitsandbytes")
-        options.peer_file = value;
-      else if (flag == "--sizes") {
-        options.sizes.clear();
-        for (std::size_t at = 0; at < value.size();) {
-          const std::size_t end = std::min(value.find(',', at), value.size());
-          options.sizes.push_back(std::stoll(value.substr(at, end - at)));
-          at = end + 1;
-        }
-      } else {
-        fail_input("ladder: unknown option {}", flag);
-      }
-    } else {
-      fail_input("ladder: unknown option {}", flag);
-    }
-  }
+    else if (flag == "--only")
+      options.only = value();
+    else if (flag == "--bitsandbytes")
+      options.peer_file = value();
+    else
+      return false;
+    return true;
+  });
   for (const std::int64_t size : options.sizes)
     if (size < 128 || size > 32768 || size % 128)
       fail_input("ladder: size {}, expected a multiple of 128 up to 32768", size);
-  if (options.repeats < 1) fail_input("ladder: {} repeats", options.repeats);
   return options;
 }
 
@@ -156,12 +137,9 @@ int run(const Options& options) {
   const double copy = harness.copy_rate(), empty = harness.empty_call();
   fmt::print("{}, {} multiprocessors; copy {:.0f} GB/s; an empty launch reads {:.2f} us; medians of {}\n",
              device->name, device->multiprocessors, copy, empty, options.repeats);
-  json result{{"device", device->name},
-              {"copy_gbps", copy},
-              {"empty_us", empty},
-              {"repeats", options.repeats},
-              {"format", "nf4 block 64 double_quant to bf16"},
-              {"rows", json::array()}};
+  json result = bench::new_result(device->name, copy, options);
+  result["empty_us"] = empty;
+  result["format"] = "nf4 block 64 double_quant to bf16";
   int failures = 0;
   for (const std::int64_t size : options.sizes) {
     Case problem(size);
@@ -207,7 +185,7 @@ int run(const Options& options) {
       result["rows"].push_back(std::move(row));
     }
   }
-  if (!options.json_file.empty()) std::ofstream(options.json_file) << result.dump(1) << '\n';
+  bench::write_result(result, options);
   fmt::print("\n{}\n", failures ? "FAILED: see above" : "every rung agrees with the codec, bit for bit");
   return failures ? 1 : 0;
 }

@@ -110,7 +110,7 @@ void run_dequant(const Options& options) {
     const Extent extent = extent_of(tensor.shape);
     const Array<std::byte> expected = reference_values(tensor, extent, dtype);
     Array<std::byte> out(expected.size(), std::byte{0xA5});
-    double ms = 0;
+    double ms = 0, bytes_ms = 0;
     if (on_device) {
       const cuda::HostDequantize args{.spec = spec,
                                       .rows = extent.rows,
@@ -125,8 +125,9 @@ void run_dequant(const Options& options) {
                                       .global_scale = tensor.global_scale,
                                       .dtype = dtype,
                                       .out = out.span()};
-      const cuda::DeviceTime time = cuda::dequantize_through_device(args, options.repeats, first);
+      const cuda::DeviceTime time = cuda::dequantize_through_device(args, options.repeats, true);
       ms = time.milliseconds;
+      bytes_ms = time.bytes_milliseconds;
       if (first) copy = time.copy_gbps;
     } else {
       dequantize_rows(tensor, 0, extent.rows, dtype, out.span(), pool);
@@ -138,15 +139,17 @@ void run_dequant(const Options& options) {
       ms =
           time_ms(options.repeats, [&] { dequantize_rows(tensor, 0, extent.rows, dtype, out.span(), pool); });
     if (first)
-      fmt::print("{}; {} x {} to {}; copy {:.1f} GB/s; medians of {}\n{:<12} {:>10} {:>9} {:>7} {:>13}\n",
-                 on_device ? cuda::device_info()->name : fmt::format("CPU, {} threads", options.threads),
-                 options.rows, options.columns, options.dtype, copy, options.repeats, "format", "us", "GB/s",
-                 "% copy", "Mvalues/s");
+      fmt::print(
+          "{}; {} x {} to {}; copy {:.1f} GB/s; medians of {}\n{:<12} {:>10} {:>9} {:>7} {:>8} {:>13}\n",
+          on_device ? cuda::device_info()->name : fmt::format("CPU, {} threads", options.threads),
+          options.rows, options.columns, options.dtype, copy, options.repeats, "format", "us", "GB/s",
+          "% copy", "% bytes", "Mvalues/s");
     first = false;
     const double rate =
         static_cast<double>(cuda::dequantize_bytes(spec, extent.rows, extent.columns, dtype)) / ms * 1e-6;
-    fmt::print("{:<12} {:>10.1f} {:>9.2f} {:>7.1f} {:>13.0f}\n", name, 1e3 * ms, rate, 100 * rate / copy,
-               static_cast<double>(*elements) / ms * 1e-3);
+    const std::string share = bytes_ms > 0 ? fmt::format("{:.1f}", 100 * bytes_ms / ms) : "-";
+    fmt::print("{:<12} {:>10.1f} {:>9.2f} {:>7.1f} {:>8} {:>13.0f}\n", name, 1e3 * ms, rate,
+               100 * rate / copy, share, static_cast<double>(*elements) / ms * 1e-3);
   }
 }
 
@@ -156,8 +159,9 @@ void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measure this machine on the ops");
   command->require_subcommand(1);
   auto options = std::make_shared<Options>();
-  CLI::App* dequant = command->add_subcommand(
-      "dequant", "Dequantization of every format: time, GB/s, share of the copy rate");
+  CLI::App* dequant = command->add_subcommand("dequant",
+                                              "Dequantization of every format: time, GB/s, share of the copy "
+                                              "rate and, on CUDA, of the same bytes without arithmetic");
   dequant->add_option("--format", options->formats, "Formats; nf4-double and fp4-double are doubly quantized")
       ->delimiter(',')
       ->capture_default_str();

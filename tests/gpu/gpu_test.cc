@@ -195,12 +195,13 @@ void check_quantize(const std::vector<std::byte>& values, const QuantizedTensor&
   const Extent extent = extent_of(expected.shape);
   Buffer<std::uint8_t> in(
       std::span<const std::uint8_t>(reinterpret_cast<const std::uint8_t*>(values.data()), values.size()));
-  Guarded codes(expected.codes.size()), scales8(expected.spec.double_quant ? 0 : expected.scales8.size());
+  Guarded codes(expected.codes.size()), scales8(expected.scales8.size()),
+      nested(4 * expected.nested_absmax.size());
   const std::int64_t scale_count =
       expected.spec.double_quant ? static_cast<std::int64_t>(absmax.size()) : expected.scales.size();
   Guarded scales(4 * scale_count);
-  Buffer<float> global(1);
-  Buffer<std::uint32_t> workspace(1);
+  Buffer<float> global(1), offset(1);
+  Buffer<std::uint32_t> workspace(cuda::quantize_workspace(expected.spec));
   Buffer<int> not_finite(1);
   not_finite.fill(0);
   cuda::Quantize args;
@@ -212,16 +213,22 @@ void check_quantize(const std::vector<std::byte>& values, const QuantizedTensor&
   args.codes = codes.buffer.data();
   args.scales8 = scales8.buffer.data();
   args.scales = reinterpret_cast<float*>(scales.buffer.data());
+  args.nested_absmax = reinterpret_cast<float*>(nested.buffer.data());
+  args.offset = offset.data();
   args.global_scale = global.data();
   args.workspace = workspace.data();
   args.not_finite = not_finite.data();
   cuda::quantize(args, nullptr);
   bool good = not_finite.download()[0] == 0;
-  const auto got_codes = codes.take(good), got_scales8 = scales8.take(good), got_scales = scales.take(good);
+  const auto got_codes = codes.take(good), got_scales8 = scales8.take(good), got_scales = scales.take(good),
+             got_nested = nested.take(good);
   const bool same_codes = equal(got_codes, expected.codes.data());
   const bool same_scales =
       equal(got_scales8, expected.scales8.data()) &&
       equal(got_scales, expected.spec.double_quant ? absmax.data() : expected.scales.data());
+  const bool same_nested =
+      equal(got_nested, expected.nested_absmax.data()) &&
+      (!expected.spec.double_quant || float_bits(offset.download()[0]) == float_bits(expected.offset));
   const bool same_global = expected.spec.format != Format::nvfp4 ||
                            float_bits(global.download()[0]) == float_bits(expected.global_scale);
   std::int64_t first = -1, wrong = 0;
@@ -229,9 +236,10 @@ void check_quantize(const std::vector<std::byte>& values, const QuantizedTensor&
     if (got_codes[i] != expected.codes[static_cast<std::int64_t>(i)] && wrong++ == 0)
       first = static_cast<std::int64_t>(i);
   report.add(
-      good && same_codes && same_scales && same_global,
-      fmt::format("quantize {}: codes {} (of {} bytes {} wrong, first {}), scales {}, global {}, rest {}",
-                  what, same_codes, got_codes.size(), wrong, first, same_scales, same_global, good));
+      good && same_codes && same_scales && same_nested && same_global,
+      fmt::format(
+          "quantize {}: codes {} (of {} bytes {} wrong, first {}), scales {}, nested {}, global {}, rest {}",
+          what, same_codes, got_codes.size(), wrong, first, same_scales, same_nested, same_global, good));
 }
 
 void check_case(const QuantSpec& spec, const Shape& shape, DType source, Values kind, std::uint64_t seed,

@@ -14,6 +14,7 @@
 #include "ops/dequantize/cuda.h"
 #include "ops/dequantize/fast_divide.h"
 #include "ops/quantize/cuda.h"
+#include "ops/quantize/dynamic8_table.h"
 #include "ops/quantize/fast_codes.h"
 
 namespace halfbyte {
@@ -117,6 +118,15 @@ TEST(CudaArguments, AreCheckedBeforeADeviceIsAskedFor) {
             std::string::npos);
   encode.global_scale = reinterpret_cast<float*>(bytes);
   EXPECT_NE(refusal([&] { cuda::quantize(encode, nullptr); }).find("workspace is null"), std::string::npos);
+  encode.spec = {.format = Format::nf4, .double_quant = true};
+  encode.scales = reinterpret_cast<float*>(bytes);
+  EXPECT_NE(refusal([&] { cuda::quantize(encode, nullptr); }).find("nested_absmax is null"),
+            std::string::npos);
+  encode.nested_absmax = encode.offset = encode.scales;
+  encode.workspace = reinterpret_cast<std::uint32_t*>(bytes + 4);
+  EXPECT_NE(
+      refusal([&] { cuda::quantize(encode, nullptr); }).find("workspace lies 4 bytes past a multiple of 8"),
+      std::string::npos);
   encode.values = bytes + 2;
   EXPECT_NE(refusal([&] { cuda::quantize(encode, nullptr); }).find("values lies 2 bytes past"),
             std::string::npos);
@@ -193,6 +203,51 @@ void check_buckets(std::uint8_t (*encode)(float), float (*threshold)(int)) {
 
 TEST(FastCodes, Nf4ByBuckets) { check_buckets<Nf4Buckets>(nf4_encode, nf4_threshold); }
 TEST(FastCodes, Fp4ByBuckets) { check_buckets<Fp4Buckets>(fp4_encode, fp4_threshold); }
+
+TEST(Dynamic8Table, EncodesEveryGridPoint) {
+  static constexpr Dynamic8Table table = Dynamic8Table::of();
+  for (int place = 0; place <= 65535; ++place)
+    for (const float away : {-0.49f, 0.0f, 0.49f}) {
+      const float x = std::clamp(2.0f * (static_cast<float>(place) + away) / 65535.0f - 1.0f, -1.0f, 1.0f);
+      ASSERT_EQ(table.encode(x), dynamic8_encode(x)) << place;
+    }
+  Random random(7);
+  for (int n = 0; n < 200000; ++n) {
+    const float x = bits_float(static_cast<std::uint32_t>(random()) & 0xBFFFFFFFu),
+                factor = n % 5 ? 1.3f : 0.0f;
+    ASSERT_EQ(table.encode_scaled(x, factor), dynamic8_encode_scaled(x, factor)) << x;
+  }
+}
+
+TEST(ExactSums, AreFoundAndDoNotDependOnOrder) {
+  EXPECT_TRUE(sum_was_exact(0x1p53, 1.0f, 23));
+  EXPECT_FALSE(sum_was_exact(0x1p53 + 2.0, 1.9f, 23));
+  EXPECT_TRUE(sum_was_exact(0x1p30, 1.0f, 0));
+  EXPECT_FALSE(sum_was_exact(0x1.000002p30, 1.0f, 0));
+  EXPECT_TRUE(sum_was_exact(0x1p-96, bits_float(1), 0));  // 2^53 times 2^-149
+  EXPECT_FALSE(sum_was_exact(0x1.1p-96, bits_float(1), 0));
+  EXPECT_TRUE(sum_was_exact(0.0, bits_float(kInfBits), 0));
+  EXPECT_FALSE(sum_was_exact(std::numeric_limits<double>::quiet_NaN(), 1.0f, 0));
+  Random random(8);
+  int exact = 0;
+  for (int n = 0; n < 2000; ++n) {
+    std::vector<float> x(64);
+    for (float& value : x)
+      value = std::abs(
+          bits_float((random() & 0x7FFFFFu) |
+                     static_cast<std::uint32_t>(120 + random() % static_cast<unsigned>(1 + n / 40)) << 23));
+    double forward = 0, backward = 0;
+    for (const float value : x) forward += static_cast<double>(value);
+    const float smallest = *std::min_element(x.begin(), x.end());
+    std::reverse(x.begin(), x.end());
+    for (const float value : x) backward += static_cast<double>(value);
+    if (!sum_was_exact(forward, smallest, 0)) continue;
+    ++exact;
+    ASSERT_EQ(forward, backward);
+  }
+  EXPECT_GT(exact, 500);
+  EXPECT_LT(exact, 1900);
+}
 
 TEST(FastCodes, QuotientBySixIsExactForEveryMantissa) {
   for (std::uint32_t mantissa = 0; mantissa < 1u << 23; ++mantissa) {

@@ -12,9 +12,11 @@ StatusText status_text(int) { return {"no CUDA", "built without CUDA", false}; }
 
 int launch_dequantize_flat(const DequantizeParams&, DType, bool, const LaunchShape&, Stream) { return 1; }
 int launch_dequantize_rows(const DequantizeParams&, DType, Stream) { return 1; }
+int launch_dequantize_bytes(const DequantizeParams&, DType, bool, int, Stream) { return 1; }
 int launch_quantize_flat(const QuantizeParams&, Stream) { return 1; }
 int launch_quantize_int8(const QuantizeParams&, Stream) { return 1; }
 int launch_quantize_blocks(const QuantizeParams&, Stream) { return 1; }
+int launch_double_quant(const DoubleQuantParams&, bool, Stream) { return 1; }
 int launch_global_scale(const QuantizeParams&, std::uint32_t*, float*, Stream) { return 1; }
 
 }  // namespace halfbyte::cuda

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "device/cuda/memory.h"
+#include "ops/dequantize/config.h"
 #include "ops/dequantize/cuda.h"
+#include "ops/dequantize/launch.h"
 #endif
 
 namespace halfbyte::cuda {
@@ -35,7 +37,7 @@ double median_ms(int repeats, Buffer<std::uint8_t>& flush, const std::function<v
 
 }  // namespace
 
-DeviceTime dequantize_through_device(const HostDequantize& args, int repeats, bool measure_copy) {
+DeviceTime dequantize_through_device(const HostDequantize& args, int repeats, bool measure_ceilings) {
   require_device("dequantize");
   const Buffer<std::uint8_t> codes(args.codes), scales8(args.scales8);
   const Buffer<float> scales(args.scales), nested(args.nested_absmax), map(args.map);
@@ -58,7 +60,17 @@ DeviceTime dequantize_through_device(const HostDequantize& args, int repeats, bo
   DeviceTime time;
   time.milliseconds = median_ms(std::max(repeats, 1), flush, [&] { dequantize(device, nullptr); });
   out.download(args.out);
-  if (measure_copy) {
+  if (measure_ceilings && takes_fast_path(args.spec, args.rows, args.columns)) {
+    const DequantizeParams params = dequantize_params(device);
+    for (int shape = 0; shape < kBytesShapes; ++shape) {
+      const double ms = median_ms(std::max(repeats, 1), flush, [&] {
+        check_status(launch_dequantize_bytes(params, args.dtype, args.spec.double_quant, shape, nullptr),
+                     "moving bytes");
+      });
+      time.bytes_milliseconds = shape == 0 ? ms : std::min(time.bytes_milliseconds, ms);
+    }
+  }
+  if (measure_ceilings) {
     const std::int64_t half = flush.size() / 2;
     const double ms = median_ms(std::max(repeats, 1), flush, [&] {
       check_status(cudaMemcpyAsync(flush.data(), flush.data() + half, static_cast<std::size_t>(half),

@@ -24,10 +24,12 @@ struct HostDequantize {
 
 struct DeviceTime {
   double milliseconds = 0;  // median of the kernel alone, the L2 overwritten before each repeat
-  double copy_gbps =
-      0;  // bytes read and written by a device-to-device copy, measured beside it; 0 where not asked
+  // Ceilings measured beside it, 0 where not asked: GB/s, read and written, of a device-to-device copy, and the median of the
+  // fastest kernel that moves the same bytes without arithmetic, of which there is none for ragged rows (0).
+  double copy_gbps = 0;
+  double bytes_milliseconds = 0;
 };
 
-DeviceTime dequantize_through_device(const HostDequantize& args, int repeats, bool measure_copy);
+DeviceTime dequantize_through_device(const HostDequantize& args, int repeats, bool measure_ceilings);
 
 }  // namespace halfbyte::cuda

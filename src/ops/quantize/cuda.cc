@@ -34,6 +34,12 @@ void check(const Quantize& args) {
   } else {
     require(args, "scales8", args.scales8, 1);
   }
+  if (args.spec.double_quant) {
+    require(args, "scales8", args.scales8, 1);
+    require(args, "nested_absmax", args.nested_absmax, 4);
+    require(args, "offset", args.offset, 4);
+    require(args, "workspace", args.workspace, 8);
+  }
   if (kind == ScaleKind::e4m3_and_global) {
     require(args, "global_scale", args.global_scale, 4);
     if (!args.keep_global_scale) require(args, "workspace", args.workspace, 4);
@@ -88,6 +94,18 @@ QuantizeParams quantize_params(const Quantize& args) {
   return params;
 }
 
+DoubleQuantParams double_quant_params(const Quantize& args) {
+  return {.absmax = args.scales,
+          .blocks = ceil_div(args.rows * args.columns, effective_block(args.spec, args.columns)),
+          .codes = args.scales8,
+          .nested_absmax = args.nested_absmax,
+          .offset = args.offset,
+          .workspace = args.workspace,
+          .mantissa_zeros = args.source == DType::bf16  ? 16
+                            : args.source == DType::f16 ? 13
+                                                        : 0};
+}
+
 void quantize(const Quantize& args, Stream stream) {
   const auto elements = checked_mul(args.rows, args.columns);
   if (!elements) fail_input("CUDA quantize: {} rows of {} columns is no tensor", args.rows, args.columns);
@@ -117,6 +135,9 @@ void quantize(const Quantize& args, Stream stream) {
     params.blocks -= whole;
   }
   if (params.blocks) check_status(launch_quantize_blocks(params, stream), "launching quantize");
+  if (args.spec.double_quant)
+    check_status(launch_double_quant(double_quant_params(args), true, stream),
+                 "launching double quantization");
 }
 
 }  // namespace halfbyte::cuda

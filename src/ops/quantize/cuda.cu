@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/shape.h"
+#include "ops/quantize/kernel_double_quant.cuh"
 #include "ops/quantize/kernel_quantize.cuh"
 #include "ops/quantize/launch.h"
 
@@ -101,6 +102,20 @@ int launch_global_scale(const QuantizeParams& params, std::uint32_t* workspace, 
     tensor_largest<InFp32><<<blocks, 512, 0, stream>>>(params.values, params.elements, workspace);
   find_global_scale<<<1, 1, 0, stream>>>(workspace, params.global_rule, params.source, global_scale,
                                          params.not_finite);
+  return cudaGetLastError();
+}
+
+int launch_double_quant(const DoubleQuantParams& params, bool arithmetic, Stream stream) {
+  cudaMemsetAsync(params.workspace + 3 * kMeanBlocks, 0, sizeof *params.workspace, stream);  // the counter
+  const std::int64_t wanted = ceil_div(params.blocks, 8 * kDynamic8Group);
+  const auto encoders = static_cast<unsigned>(wanted < 1056 ? wanted : 1056);
+  if (arithmetic) {
+    mean_of_absmax<><<<kMeanBlocks, kMeanThreads, 0, stream>>>(params);
+    encode_absmax<><<<encoders, 256, 0, stream>>>(params);
+  } else {
+    mean_of_absmax<false><<<kMeanBlocks, kMeanThreads, 0, stream>>>(params);
+    encode_absmax<false><<<encoders, 256, 0, stream>>>(params);
+  }
   return cudaGetLastError();
 }
 

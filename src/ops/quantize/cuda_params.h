@@ -29,6 +29,22 @@ struct QuantizeParams {
   BucketTable buckets;  // nf4, fp4
 };
 
+// Double quantization of absmax values.
+struct DoubleQuantParams {
+  const float* absmax = nullptr;  // [blocks]
+  std::int64_t blocks = 0;
+  std::uint8_t* codes = nullptr;       // [blocks]
+  float* nested_absmax = nullptr;      // [ceil(blocks / 256)]
+  float* offset = nullptr;             // [1]
+  std::uint32_t* workspace = nullptr;  // [kDoubleQuantWorkspace]
+  int mantissa_zeros = 0;              // low bits that are 0 in every absmax value: 16 of BF16, 13 of FP16
+};
+
+// Thread blocks that sum absmax values, and the 32-bit words of workspace that they need: a double and an integer each, and a
+// counter.
+inline constexpr int kMeanBlocks = 264;
+inline constexpr std::int64_t kDoubleQuantWorkspace = 3 * kMeanBlocks + 1;
+
 // For the rules floor, ceil and even the exponent is that of absmax after adding this to its bits.
 constexpr std::uint32_t mx_addend(MxScaleRule rule, const MxElement& element) {
   if (rule == MxScaleRule::ceil) return 0x7FFFFFu;

@@ -12,5 +12,7 @@ int launch_quantize_blocks(const QuantizeParams& params, Stream stream);  // any
 // workspace [1]. Writes global_scale [1].
 int launch_global_scale(const QuantizeParams& params, std::uint32_t* workspace, float* global_scale,
                         Stream stream);
+// Mean, then codes. Without arithmetic it moves the same bytes, for the benchmarks.
+int launch_double_quant(const DoubleQuantParams& params, bool arithmetic, Stream stream);
 
 }  // namespace halfbyte::cuda
