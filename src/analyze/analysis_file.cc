@@ -97,7 +97,9 @@ std::optional<ErrorHistogram> histogram(const Json& object, const char* key, con
   if (bins.size() != counts.size())
     fail_input("{}: \"{}\" has {} bins, expected {}", where, key, bins.size(), counts.size());
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    if (!bins[i].is_number_unsigned() || bins[i].get<std::uint64_t>() >> 62)
+    const bool negative =
+        !bins[i].is_number_unsigned() && bins[i].is_number_integer() && bins[i].get<std::int64_t>() < 0;
+    if (!bins[i].is_number_integer() || negative || bins[i].get<std::uint64_t>() >> 62)
       fail_input("{}: \"{}\" must hold whole numbers from 0 up", where, key);
     counts[i] = bins[i].get<std::int64_t>();
   }
@@ -133,15 +135,16 @@ InputAnalysis parse_input(const Json& json, const std::string& file) {
                  .top_overlap = not_negative(drift, "top_overlap", where)};
   input.residual = counted(json, "residual", where);
   input.capped = json_bool(json, "capped", where);
-  if (const Json* clipping = json_find(json, "clipping")) {
-    input.clipped = counted(*clipping, "values", where);
-    input.clipped_largest = not_negative(*clipping, "largest", where);
+  if (json_find(json, "clipping")) {
+    const Json& clipping = json_object(json, "clipping", where);
+    input.clipped = counted(clipping, "values", where);
+    input.clipped_largest = not_negative(clipping, "largest", where);
   }
   const Json& histograms = json_object(json, "histograms", where);
   input.rtn = histogram(histograms, "rtn", where);
   input.before = histogram(histograms, "before", where);
   input.after = histogram(histograms, "after", where);
-  if (const Json* bound = json_find(json, "bound")) input.bound = parse_bound(*bound, where);
+  if (json_find(json, "bound")) input.bound = parse_bound(json_object(json, "bound", where), where);
   return input;
 }
 

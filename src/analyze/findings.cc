@@ -95,6 +95,7 @@ void find_residuals(const Analysis& analysis, Findings& findings) {
 }
 
 void find_clipping(const Analysis& analysis, Findings& findings) {
+  if (analysis.inputs.empty()) return;
   std::int64_t clipped = 0, inputs = 0;
   double largest = 0;
   for (const InputAnalysis& input : analysis.inputs) {
