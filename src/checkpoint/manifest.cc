@@ -24,11 +24,11 @@ bool is_tensor_file(const fs::path& path) { return path.extension() == ".safeten
 std::string sha256_of_file(const fs::path& path) { return sha256(MappedFile(path).bytes()); }
 
 // Of the bytes before the tensors' own.
-std::string header_sha256(const SafetensorsFile& file, const fs::path& path) {
+std::string header_sha256(const SafetensorsFile& file) {
   std::int64_t data = 0;
-  for (const NamedTensor& tensor : file.tensors()) data += static_cast<std::int64_t>(tensor.view.data.size());
-  const MappedFile mapped(path);
-  return sha256(mapped.bytes().first(static_cast<std::size_t>(mapped.size() - data)));
+  for (const NamedTensor& tensor : file.tensors())
+    data += tensor.view.elements() * dtype_bytes(tensor.view.dtype);
+  return sha256(MappedFile(file.path(), 0, file.size() - data).bytes());
 }
 
 // The manifest's checksum and the text it is taken over.
@@ -139,19 +139,19 @@ std::vector<std::string> check_manifest(const fs::path& dir, ThreadPool& pool) {
       continue;
     }
     try {
-      const SafetensorsFile stored(path);
-      if (header_sha256(stored, path) != json_string(record, "header_sha256", file))
+      const SafetensorsFile stored(path, Mapping::by_tensor);
+      if (header_sha256(stored) != json_string(record, "header_sha256", file))
         findings.push_back(fmt::format("{}: its header was changed since it was written", path.string()));
       std::vector<std::string> wrong(stored.tensors().size());
       pool.parallel_for(static_cast<std::int64_t>(wrong.size()), [&](std::int64_t i) {
-        const NamedTensor& tensor = stored.tensors()[static_cast<std::size_t>(i)];
-        const auto expected = tensors.find(tensor.name);
+        const std::string& tensor = stored.tensors()[static_cast<std::size_t>(i)].name;
+        const auto expected = tensors.find(tensor);
         std::string& finding = wrong[static_cast<std::size_t>(i)];
         if (expected == tensors.end())
-          finding = fmt::format("{}: holds {}, which was not written", path.string(), quote(tensor.name));
-        else if (*expected->second != sha256(tensor.view.data))
-          finding = fmt::format("{}: {} was changed since it was written", path.string(), quote(tensor.name));
-        stored.drop(tensor.name);
+          finding = fmt::format("{}: holds {}, which was not written", path.string(), quote(tensor));
+        else if (*expected->second != sha256(stored.at(tensor).data))
+          finding = fmt::format("{}: {} was changed since it was written", path.string(), quote(tensor));
+        stored.drop(tensor);
       });
       std::erase(wrong, "");
       findings.insert(findings.end(), wrong.begin(), wrong.end());
