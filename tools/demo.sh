@@ -39,6 +39,6 @@ for name in "${names[@]}"; do
 done
 
 say "result: $windows windows of 2048 tokens of English news"
-"$tool" report "${files[@]}" -o "$out/report.md"
+"$tool" report "${files[@]}" "${names[@]/#/$out/}" -o "$out/report.html"
 echo
-echo "report: $out/report.md"
+echo "report: $out/report.html"

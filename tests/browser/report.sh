@@ -2,7 +2,7 @@
 # A report of a tiny model, of names that try to break out of it too, seen by a browser. Usage: report.sh HALFBYTE GOLDEN [DIR].
 # DIR: screenshots are kept there.
 set -eu
-tool=$1 golden=$2 shots=${3:-}
+tool=$(realpath "$1") golden=$(realpath "$2") shots=${3:+$(realpath "$3")}
 here=$(cd "$(dirname "$0")" && pwd)
 if ! command -v chromium chromium-browser google-chrome >/dev/null; then
   echo "SKIPPED: no chromium here; it shows whether the HTML report looks as it should"
@@ -16,7 +16,7 @@ for i in $(seq 400); do echo "the quick brown fox $i jumps over the lazy dog"; d
 "$tool" calibrate bf16 --text text -o stats --samples 4 --seq-len 64 >/dev/null 2>&1
 "$tool" analyze bf16 --stats stats --text text --windows 2 --seq-len 64 --cap-percent 30 -o analysis.json >/dev/null
 evil='</script><script>alerted=1</script><img src=x onerror="alerted=1">'"'"'&|'
-mkdir -p "odd"
+mkdir odd
 for format in nvfp4 mxfp4 nf4; do
   "$tool" quantize bf16 -o "$format" --format $format >/dev/null
   "$tool" eval $format --perplexity text --seq-len 64 --windows 2 --reference bf16 --json $format.json >/dev/null
