@@ -55,7 +55,7 @@ target_include_directories(halfbyte_cuda PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJ
 target_link_libraries(halfbyte_ops PUBLIC halfbyte_cuda)
 
 # Programs for a machine with a GPU, made to be built here and run there: static CUDA runtime, static libstdc++, fmt in its
-# headers, nothing else. build/gpu/{gpu_test,ladder,bench_ops,libhalfbyte_cuda_c.so}
+# headers, nothing else. build/gpu/{gpu_test,gpu_matmul_test,ladder,bench_ops,libhalfbyte_cuda_c.so}
 if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
   set(source ${PROJECT_SOURCE_DIR}/src)
   set(bench ${PROJECT_SOURCE_DIR}/bench)
@@ -63,6 +63,7 @@ if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
     ${source}/core/thread_pool.cc ${source}/formats/formats.cc ${source}/formats/quantized_tensor.cc
     ${source}/ops/quantize/reference.cc ${source}/ops/quantize/double_quant.cc ${source}/ops/dequantize/reference.cc
     ${source}/ops/dequantize/cuda.cc ${source}/ops/quantize/cuda.cc ${source}/device/cuda/status.cc
+    ${source}/ops/matmul_w4a16/cuda.cc ${source}/ops/matmul_w4a16/pack.cc ${source}/ops/matmul_w4a16/reference.cc
     ${bench}/gpu/harness.cc)
   halfbyte_cuda_sources(halfbyte_gpu_common ${bench}/gpu/kernels.cu)
   target_include_directories(halfbyte_gpu_common PUBLIC ${PROJECT_SOURCE_DIR} ${source} ${PROJECT_SOURCE_DIR}/include)
@@ -80,6 +81,7 @@ if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
   endfunction()
   if(HALFBYTE_TESTS)
     halfbyte_gpu_program(gpu_test ${PROJECT_SOURCE_DIR}/tests/gpu/gpu_test.cc)
+    halfbyte_gpu_program(gpu_matmul_test ${PROJECT_SOURCE_DIR}/tests/gpu/matmul_test.cc)
   endif()
   halfbyte_gpu_program(ladder ${bench}/ladder/ladder.cc)
   halfbyte_cuda_sources(ladder ${bench}/ladder/variants.cu)

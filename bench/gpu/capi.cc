@@ -2,12 +2,29 @@
 #include <exception>
 #include <string>
 
+#include "bench/gpu/kernels.h"
 #include "device/cuda/device.h"
 #include "ops/dequantize/cuda.h"
+#include "ops/matmul_w4a16/cuda.h"
+#include "ops/matmul_w4a16/pack.h"
 
 namespace {
+
 thread_local std::string last_error;
+
+// 0 where call() returns, else 1 and a sentence for halfbyte_last_error().
+template <class Call>
+int guarded(Call call) {
+  try {
+    call();
+    return 0;
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return 1;
+  }
 }
+
+}  // namespace
 
 extern "C" {
 
@@ -28,14 +45,18 @@ struct HalfbyteDequantize {
   void* out;
 };
 
+static halfbyte::QuantSpec spec_of(const HalfbyteDequantize& weights) {
+  return {.format = halfbyte::format_from_name(weights.format),
+          .block_size = weights.block_size,
+          .double_quant = weights.double_quant != 0,
+          .global_scale = halfbyte::global_scale_rule_from_name(weights.rule)};
+}
+
 int halfbyte_dequantize(const HalfbyteDequantize* call, void* stream) {
   using namespace halfbyte;
-  try {
+  return guarded([&] {
     cuda::Dequantize args;
-    args.spec = {.format = format_from_name(call->format),
-                 .block_size = call->block_size,
-                 .double_quant = call->double_quant != 0,
-                 .global_scale = global_scale_rule_from_name(call->rule)};
+    args.spec = spec_of(*call);
     args.rows = call->rows;
     args.columns = call->columns;
     args.codes = static_cast<const std::uint8_t*>(call->codes);
@@ -49,10 +70,65 @@ int halfbyte_dequantize(const HalfbyteDequantize* call, void* stream) {
     args.dtype = dtype_from_name(call->dtype).value();
     args.out = call->out;
     cuda::dequantize(args, static_cast<cuda::Stream>(stream));
-    return 0;
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return 1;
-  }
+  });
+}
+
+// Products with 4-bit weights: the weights as in HalfbyteDequantize (dtype that of activations, bias and out), packed once
+// into tiles[halfbyte_w4_tile_bytes()].
+struct HalfbyteMatmul {
+  HalfbyteDequantize weights;
+  void* tiles;
+  std::int64_t m;
+  const void *activations, *bias;
+  void *out, *workspace;
+};
+
+std::int64_t halfbyte_w4_tile_bytes(const HalfbyteDequantize* weights) {
+  std::int64_t bytes = -1;
+  guarded([&] { bytes = halfbyte::w4_tile_bytes(spec_of(*weights), weights->rows, weights->columns); });
+  return bytes;
+}
+
+std::int64_t halfbyte_w4_workspace(const HalfbyteDequantize* weights) {
+  return halfbyte::cuda::matmul_w4a16_workspace(weights->rows, weights->columns);
+}
+
+int halfbyte_w4_pack(const HalfbyteMatmul* call, void* stream) {
+  using namespace halfbyte;
+  return guarded([&] {
+    const HalfbyteDequantize& weights = call->weights;
+    cuda::pack_w4(
+        spec_of(weights), weights.rows, weights.columns, static_cast<const std::uint8_t*>(weights.codes),
+        static_cast<const std::uint8_t*>(weights.scales8), static_cast<const float*>(weights.scales),
+        static_cast<std::uint8_t*>(call->tiles), static_cast<cuda::Stream>(stream));
+  });
+}
+
+int halfbyte_w4_matmul(const HalfbyteMatmul* call, void* stream) {
+  using namespace halfbyte;
+  return guarded([&] {
+    const HalfbyteDequantize& weights = call->weights;
+    cuda::matmul_w4a16({.weights = {.spec = spec_of(weights),
+                                    .rows = weights.rows,
+                                    .columns = weights.columns,
+                                    .tiles = static_cast<const std::uint8_t*>(call->tiles),
+                                    .global_scale = static_cast<const float*>(weights.global_scale),
+                                    .nested_absmax = static_cast<const float*>(weights.nested_absmax),
+                                    .map = static_cast<const float*>(weights.map),
+                                    .offset = weights.offset},
+                        .m = call->m,
+                        .dtype = dtype_from_name(weights.dtype).value(),
+                        .activations = call->activations,
+                        .bias = call->bias,
+                        .out = call->out,
+                        .workspace = call->workspace},
+                       static_cast<cuda::Stream>(stream));
+  });
+}
+
+// Reads bytes and does nothing else: the floor of a product.
+int halfbyte_read(const void* data, std::int64_t bytes, void* sink, void* stream) {
+  return halfbyte::bench::launch_read(data, bytes, static_cast<std::uint32_t*>(sink),
+                                      static_cast<halfbyte::cuda::Stream>(stream));
 }
 }

@@ -27,6 +27,7 @@ constexpr ListKernels kOps[] = {
 constexpr KernelRow kCudaRows[] = {
     {"quantize", "cuda", "cuda", cuda::available},
     {"dequantize", "cuda", "cuda", cuda::available},
+    {"matmul_w4a16", "cuda", "cuda", cuda::available},
 };
 
 bool is_named(const KernelRow& row, std::string_view name) {

@@ -11,12 +11,12 @@ through the L2, with the queue kept full so that neither waits for Python; media
 import argparse
 import json
 import random
-import statistics
 
 import torch
 import bitsandbytes as bnb
 from bitsandbytes import functional as F
 
+from clock import Clock
 from halfbyte_cuda import Library
 
 
@@ -77,29 +77,6 @@ def check_ragged(lib, count, seed):
     for refusal in sorted(refusals):
         print("refused by a side:", refusal)
     return {"cases": count, "failed": failed, "only_sign_of_zero": zero_signs, "refused": skipped}
-
-
-class Clock:
-    def __init__(self):
-        self.flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-
-    def medians(self, calls, repeats):
-        """Microseconds of each call, alternating."""
-        times = {name: [] for name in calls}
-        for name, call in calls.items():
-            for _ in range(3):
-                call()
-        for i in range(repeats):
-            for name, call in calls.items():
-                torch.cuda._sleep(600_000)  # about 0.3 ms of GPU time: all that follows is queued by then
-                self.flush.fill_(i & 255)
-                start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                start.record()
-                call()
-                stop.record()
-                times[name].append((start, stop))
-            torch.cuda.synchronize()
-        return {name: 1e3 * statistics.median(a.elapsed_time(b) for a, b in pairs) for name, pairs in times.items()}
 
 
 def main():

@@ -1,6 +1,7 @@
 // Takes the place of the .cu files in a build without CUDA: there is no device, and nothing is launched.
 #include "device/cuda/device.h"
 #include "ops/dequantize/launch.h"
+#include "ops/matmul_w4a16/launch.h"
 #include "ops/quantize/launch.h"
 
 namespace halfbyte::cuda {
@@ -13,6 +14,8 @@ StatusText status_text(int) { return {"no CUDA", "built without CUDA", false}; }
 int launch_dequantize_flat(const DequantizeParams&, DType, bool, const LaunchShape&, Stream) { return 1; }
 int launch_dequantize_rows(const DequantizeParams&, DType, Stream) { return 1; }
 int launch_dequantize_bytes(const DequantizeParams&, DType, bool, int, Stream) { return 1; }
+int launch_pack_w4(const PackW4Params&, Stream) { return 1; }
+int launch_small_m(const SmallMParams&, W4Scales, DType, Stream) { return 1; }
 int launch_quantize_flat(const QuantizeParams&, Stream) { return 1; }
 int launch_quantize_int8(const QuantizeParams&, Stream) { return 1; }
 int launch_quantize_blocks(const QuantizeParams&, Stream) { return 1; }
