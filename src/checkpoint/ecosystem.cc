@@ -13,6 +13,10 @@ const Ecosystem* find_ecosystem(std::string_view quant_method) {
   return nullptr;
 }
 
+bool changes_columns(const InputInfo& input) {
+  return input.scaled || input.hadamard > 1 || input.gathered || input.residual || input.outliers;
+}
+
 void require_format(const QuantizedTensor& tensor, const std::string& name, const Ecosystem& ecosystem,
                     std::initializer_list<Format> formats) {
   const QuantSpec& spec = tensor.spec;

@@ -56,6 +56,8 @@ Json modelopt_quant_config(const EcosystemConfig& model);
 
 // What the ecosystems share, for their files.
 
+// Whether an engine has to do something with what the model computes before it rounds and multiplies it.
+bool changes_columns(const InputInfo& input);
 // Throws unsupported unless the tensor is of one of these formats and its rows hold whole blocks.
 void require_format(const QuantizedTensor& tensor, const std::string& name, const Ecosystem& ecosystem,
                     std::initializer_list<Format> formats);

@@ -26,11 +26,6 @@ constexpr FormatRow kFormatRows[] = {
 
 bool is_kv_scale(const std::string& name) { return name.ends_with(".k_scale") || name.ends_with(".v_scale"); }
 
-// Whether the engine has to do something with what the model computes before it rounds it.
-bool changes_columns(const InputInfo& input) {
-  return input.scaled || input.hadamard > 1 || input.gathered || input.residual || input.outliers;
-}
-
 HalfbyteQuantization without_activations(HalfbyteQuantization quantization) {
   quantization.activations.reset();
   for (auto& [name, info] : quantization.tensors) {

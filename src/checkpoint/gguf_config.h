@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/gguf.h"
@@ -33,6 +35,14 @@ struct GgufSlot {
 // All tensors of the model, each checked to be there, of the right shape and decodable; any other tensor in the file is
 // refused.
 std::vector<GgufSlot> list_gguf_tensors(const GgufFile& file, const GgufModel& model);
+
+// The name in a GGUF file of a tensor of a Hugging Face folder, and whether architecture llama interleaves its rows for rope:
+// row 2b + a of a head is row a * half + b of the folder's. Nothing for tensors that have no place there.
+struct GgufName {
+  std::string name;
+  bool interleaved = false;
+};
+std::optional<GgufName> find_gguf_name(std::string_view hf);
 
 // config.json, without the token ids.
 Json gguf_config_json(const GgufFile& file, const GgufModel& model);

@@ -158,4 +158,19 @@ std::vector<GgufSlot> list_gguf_tensors(const GgufFile& file, const GgufModel& m
   return lister.finish();
 }
 
+std::optional<GgufName> find_gguf_name(std::string_view hf) {
+  if (hf == "model.embed_tokens.weight") return GgufName{"token_embd.weight"};
+  if (hf == "model.norm.weight") return GgufName{"output_norm.weight"};
+  if (hf == "lm_head.weight") return GgufName{"output.weight"};
+  constexpr std::string_view kPrefix = "model.layers.";
+  if (!hf.starts_with(kPrefix)) return std::nullopt;
+  const std::size_t dot = hf.find('.', kPrefix.size());
+  if (dot == hf.npos) return std::nullopt;
+  const std::string_view layer = hf.substr(kPrefix.size(), dot - kPrefix.size()), rest = hf.substr(dot + 1);
+  if (layer.empty() || layer.find_first_not_of("0123456789") != layer.npos) return std::nullopt;
+  for (const Row& row : kLayer)
+    if (row.hf == rest) return GgufName{fmt::format("blk.{}.{}", layer, row.gguf), row.rows != Rows::same};
+  return std::nullopt;
+}
+
 }  // namespace halfbyte

@@ -1,6 +1,7 @@
 // Checks of the vocabulary, and byte-level BPE.
 #include "checkpoint/gguf_vocab.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/fail.h"
@@ -29,14 +30,26 @@ Json split(std::string_view pattern) {
   return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
 }
 
-Json pre_tokenizer(const GgufFile& file, std::string_view pre) {
+constexpr std::string_view kPreTokenizers[] = {"smollm", "gpt-2", "llama-bpe", "qwen2"};
+
+// pre is one of kPreTokenizers.
+Json pre_tokenizer(std::string_view pre) {
   if (pre == "gpt-2") return byte_level(true);
   if (pre == "smollm") return sequence({{"type", "Digits"}, {"individual_digits", true}}, byte_level(true));
-  if (pre == "llama-bpe") return sequence(split(kLlama3Pattern), byte_level(false));
-  if (pre == "qwen2") return sequence(split(kQwen2Pattern), byte_level(false));
-  fail(ErrorKind::unsupported,
-       "{}: the pre-tokenizer {} is not supported; halfbyte imports smollm, gpt-2, llama-bpe and qwen2",
-       file.path(), quote(pre));
+  return sequence(split(pre == "qwen2" ? kQwen2Pattern : kLlama3Pattern), byte_level(false));
+}
+
+Json normalizer(std::string_view pre) {
+  return pre == "qwen2" ? Json::object({{"type", "NFC"}}) : Json(nullptr);
+}
+
+bool ignores_merges(std::string_view pre) { return pre == "llama-bpe"; }
+
+// Offsets into the text are not kept, so how they are trimmed does not matter.
+void erase_offsets(Json& json) {
+  if (json.is_object()) json.erase("trim_offsets");
+  if (json.is_structured())
+    for (Json& entry : json) erase_offsets(entry);
 }
 
 }  // namespace
@@ -73,7 +86,10 @@ Json GgufVocab::json() const {
 
 Json byte_level_bpe(const GgufFile& file, const GgufVocab& vocab) {
   const std::string_view pre = file.string("tokenizer.ggml.pre");
-  Json splitting = pre_tokenizer(file, pre);
+  if (std::ranges::find(kPreTokenizers, pre) == std::end(kPreTokenizers))
+    fail(ErrorKind::unsupported,
+         "{}: the pre-tokenizer {} is not supported; halfbyte imports smollm, gpt-2, llama-bpe and qwen2",
+         file.path(), quote(pre));
   Json merges = Json::array();
   for (const std::string_view merge : file.strings("tokenizer.ggml.merges")) {
     // "left right"; the space belongs to neither, since byte-level tokens spell a space as U+0120.
@@ -88,8 +104,8 @@ Json byte_level_bpe(const GgufFile& file, const GgufVocab& vocab) {
   }
   const Json nothing = nullptr;
   return {
-      {"normalizer", pre == "qwen2" ? Json::object({{"type", "NFC"}}) : nothing},
-      {"pre_tokenizer", std::move(splitting)},
+      {"normalizer", normalizer(pre)},
+      {"pre_tokenizer", pre_tokenizer(pre)},
       {"decoder",
        {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
       {"model",
@@ -100,10 +116,29 @@ Json byte_level_bpe(const GgufFile& file, const GgufVocab& vocab) {
         {"end_of_word_suffix", nothing},
         {"fuse_unk", false},
         {"byte_fallback", false},
-        {"ignore_merges", pre == "llama-bpe"},
+        {"ignore_merges", ignores_merges(pre)},
         {"vocab", vocab.json()},
         {"merges", std::move(merges)}}},
   };
+}
+
+std::optional<std::string_view> pre_tokenizer_name(const Json& tokenizer) {
+  const auto member = [&](const char* key) {
+    const Json* found = json_find(tokenizer, key);
+    Json json = found ? *found : Json(nullptr);
+    erase_offsets(json);
+    return json;
+  };
+  const Json* model = json_find(tokenizer, "model");
+  const Json* ignore = model ? json_find(*model, "ignore_merges") : nullptr;
+  for (const std::string_view pre : kPreTokenizers) {
+    Json splitting = pre_tokenizer(pre);
+    erase_offsets(splitting);
+    if (member("pre_tokenizer") == splitting && member("normalizer") == normalizer(pre) &&
+        (ignore && *ignore == Json(true)) == ignores_merges(pre))
+      return pre;
+  }
+  return std::nullopt;
 }
 
 }  // namespace halfbyte

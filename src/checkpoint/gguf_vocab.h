@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -35,5 +36,9 @@ class GgufVocab {
 // The members normalizer, pre_tokenizer, decoder and model of a tokenizer.json.
 Json byte_level_bpe(const GgufFile& file, const GgufVocab& vocab);
 Json sentencepiece_bpe(const GgufFile& file, const GgufVocab& vocab);
+
+// The name that tokenizer.ggml.pre has for the normalizer, pre_tokenizer and ignore_merges of a tokenizer.json; nothing for
+// combinations without one.
+std::optional<std::string_view> pre_tokenizer_name(const Json& tokenizer);
 
 }  // namespace halfbyte
