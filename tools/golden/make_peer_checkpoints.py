@@ -77,12 +77,20 @@ def compress(model, preset, folder, power_of_two=False):
     from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 
     apply_quantization_config(model, QuantizationConfig(config_groups={"group_0": preset_name_to_scheme(preset, ["Linear"])}, ignore=["lm_head"]))
-    for module in linears(model).values():
+    # Layers that engines run as one product share a global scale, as llm-compressor has it.
+    fused = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+    largest = {}
+    for name, module in linears(model).items():
+        parent, kind = name.rsplit(".", 1)
+        key = (parent, fused.get(kind, kind))
+        largest[key] = torch.maximum(largest.get(key, torch.zeros((), dtype=module.weight.dtype)), module.weight.detach().abs().max())
+    for name, module in linears(model).items():
         args = module.quantization_scheme.weights
+        parent, kind = name.rsplit(".", 1)
         groups = module.weight.reshape(module.weight.shape[0], -1, args.group_size)
         extra = {}
         if args.strategy == "tensor_group":
-            g = generate_gparam(module.weight.min(), module.weight.max())
+            g = generate_gparam(-largest[parent, fused.get(kind, kind)], largest[parent, fused.get(kind, kind)])
             if power_of_two:
                 g = torch.exp2(torch.floor(torch.log2(g)))
             module.weight_global_scale.data.copy_(g)
