@@ -1,6 +1,7 @@
 // halfbyte eval: perplexity of a model on a text, and its distance from a reference model.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -23,14 +24,15 @@ namespace halfbyte::cli {
 namespace {
 
 struct Options {
-  std::string model, text, protocol = "windows", reference, json;
+  std::vector<std::string> models;
+  std::string text, protocol = "windows", reference, json;
   std::int64_t seq_len = 2048, windows = 0;
   int threads = 1;
 };
 
-Json to_json(const Options& options, const CheckpointSummary& model, const PerplexityResult& result,
-             const ClippingCounts& clipping) {
-  Json json = {{"model", options.model},
+Json to_json(const Options& options, const std::string& name, const CheckpointSummary& model,
+             const PerplexityResult& result, const ClippingCounts& clipping) {
+  Json json = {{"model", name},
                {"weights", model.weights},
                {"activations", model.activations},
                {"bits_per_weight", model.bits_per_weight},
@@ -58,37 +60,29 @@ Model load_model(const std::string& dir, ThreadPool& pool) {
   return model;
 }
 
-void run(const Options& options) {
-  const Protocol protocol = protocol_from_name(options.protocol);
-  const CheckpointSummary summary = summarize(Checkpoint(options.model));
-  if (!options.json.empty()) {
-    const std::filesystem::path inputs[] = {options.model, options.text, options.reference};
-    check_output_file(options.json, inputs);
-  }
-  const Tokenizer tokenizer = Tokenizer::load(options.model);
-  std::string text = read_text_file(options.text, std::int64_t{4} << 30);
-  if (!is_utf8(text)) fail_input("{}: not UTF-8 text; convert it first", options.text);
-  for (const std::string& sum : calibration_texts(options.model))
-    if (sum == sha256(text))
-      fmt::print(stderr, "note: {} was calibrated on this very text, so the figures flatter it\n",
-                 options.model);
-  if (protocol == Protocol::windows) text = join_rows(text);
-  const std::vector<std::int32_t> ids = tokenizer.encode(text, protocol == Protocol::document);
-  const auto windows = cut_windows(ids, protocol, options.seq_len, options.windows);
+std::string name_of(const std::string& dir) {
+  const std::filesystem::path path = std::filesystem::weakly_canonical(dir);
+  return path.filename().string();
+}
 
-  ThreadPool pool(options.threads);
-  Model model = load_model(options.model, pool);
-  std::optional<Model> reference;
-  if (!options.reference.empty()) reference.emplace(load_model(options.reference, pool));
-  warn_beyond_context(model.config(), options.seq_len);
-  PerplexityResult result;
-  {
-    Progress progress("evaluating", static_cast<std::int64_t>(windows.size()));
-    result = evaluate_perplexity(model, reference ? &*reference : nullptr, windows, protocol, pool,
-                                 [&](const PerplexityProgress& p) {
-                                   progress.update(p.window, fmt::format("perplexity {:.4f}", p.perplexity));
-                                 });
+// Where the result of each model goes: the file itself for one, DIR/NAME.json for several.
+std::vector<std::filesystem::path> result_files(const Options& options) {
+  if (options.json.empty()) return {};
+  if (options.models.size() == 1) return {options.json};
+  if (!std::filesystem::is_directory(options.json))
+    fail_input("{}: is no folder; for several models --json names an existing one, where each gets a file",
+               options.json);
+  std::vector<std::filesystem::path> files;
+  for (const std::string& model : options.models) {
+    files.push_back(std::filesystem::path(options.json) / (name_of(model) + ".json"));
+    if (std::ranges::count(files, files.back()) > 1)
+      fail_input("{}: two models would write it; folders of different names are needed",
+                 files.back().string());
   }
+  return files;
+}
+
+void print_result(const Options& options, const PerplexityResult& result, const Model& model) {
   fmt::print("perplexity      {:.4f} {}\n", result.perplexity,
              result.stderr_ ? fmt::format("+- {:.4f}", *result.stderr_) : "(one window: no standard error)");
   if (result.kl_mean) fmt::print("KL divergence   {:.5f} nats a token\n", *result.kl_mean);
@@ -96,14 +90,63 @@ void run(const Options& options) {
   if (const ClippingCounts& clipping = model.clipping(); clipping.values)
     fmt::print("clipped         {} of {} activation values lay beyond their static scale\n", clipping.clipped,
                clipping.values);
-  fmt::print("scored          {} tokens in {} windows of {}, {:.1f} s\n", result.tokens,
-             result.nll_per_window.size(), options.seq_len, result.seconds);
-  // Two operations a parameter and token: the part of the work that any implementation must do, for both models.
-  const std::int64_t parameters = model.parameters() + (reference ? reference->parameters() : 0);
-  fmt::print("rate            {:.1f} GFLOP/s (2 x parameters x tokens)\n",
-             2e-9 * static_cast<double>(parameters) * static_cast<double>(result.tokens) / result.seconds);
-  if (!options.json.empty())
-    write_text_file(options.json, dump_json(to_json(options, summary, result, model.clipping())));
+  // Two operations a parameter and token: the part of the work that any implementation must do.
+  fmt::print(
+      "scored          {} tokens in {} windows of {}, {:.1f} s, {:.1f} GFLOP/s (2 x parameters x tokens)\n",
+      result.tokens, result.nll_per_window.size(), options.seq_len, result.seconds,
+      2e-9 * static_cast<double>(model.parameters()) * static_cast<double>(result.tokens) / result.seconds);
+}
+
+void run(const Options& options) {
+  const Protocol protocol = protocol_from_name(options.protocol);
+  std::vector<CheckpointSummary> summaries;
+  std::vector<std::filesystem::path> inputs{options.text, options.reference};
+  for (const std::string& model : options.models) {
+    summaries.push_back(summarize(Checkpoint(model)));
+    inputs.emplace_back(model);
+  }
+  const std::vector<std::filesystem::path> files = result_files(options);
+  for (const std::filesystem::path& file : files) check_output_file(file, inputs);
+  const Tokenizer tokenizer = Tokenizer::load(options.models[0]);
+  std::string text = read_text_file(options.text, std::int64_t{4} << 30);
+  if (!is_utf8(text)) fail_input("{}: not UTF-8 text; convert it first", options.text);
+  const std::string sum = sha256(text);
+  for (const std::string& model : options.models)
+    if (std::ranges::count(calibration_texts(model), sum))
+      fmt::print(stderr, "note: {} was calibrated on this very text, so the figures flatter it\n", model);
+  if (protocol == Protocol::windows) text = join_rows(text);
+  const std::vector<std::int32_t> ids = tokenizer.encode(text, protocol == Protocol::document);
+  std::vector<std::string> others(options.models.begin() + 1, options.models.end());
+  if (!options.reference.empty()) others.push_back(options.reference);
+  for (const std::string& other : others)
+    if (Tokenizer::load(other).encode(text, protocol == Protocol::document) != ids)
+      fail_input("{} and {} cut the text into different tokens; only models of one tokenizer can be compared",
+                 options.models[0], other);
+  const auto windows = cut_windows(ids, protocol, options.seq_len, options.windows);
+
+  ThreadPool pool(options.threads);
+  std::vector<Model> models;
+  std::vector<Model*> pointers;
+  for (const std::string& dir : options.models) models.push_back(load_model(dir, pool));
+  for (Model& model : models) pointers.push_back(&model);
+  std::optional<Model> reference;
+  if (!options.reference.empty()) reference.emplace(load_model(options.reference, pool));
+  warn_beyond_context(models[0].config(), options.seq_len);
+  std::vector<PerplexityResult> results;
+  {
+    Progress progress("evaluating", static_cast<std::int64_t>(windows.size()));
+    results = evaluate_perplexity(pointers, reference ? &*reference : nullptr, windows, protocol, pool,
+                                  [&](const PerplexityProgress& p) {
+                                    progress.update(p.window, fmt::format("perplexity {:.4f}", p.perplexity));
+                                  });
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results.size() > 1) fmt::print("{}{}\n", i ? "\n" : "", options.models[i]);
+    print_result(options, results[i], models[i]);
+    if (!files.empty())
+      write_text_file(files[i], dump_json(to_json(options, options.models[i], summaries[i], results[i],
+                                                  models[i].clipping())));
+  }
 }
 
 }  // namespace
@@ -112,7 +155,11 @@ void add_eval(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("eval", "Perplexity on a text; KL divergence and agreement with a reference model");
-  command->add_option("model", options->model, "Model directory, plain or quantized")->required();
+  command
+      ->add_option(
+          "model", options->models,
+          "Model directories, plain or quantized; several of one tokenizer share the reference's work")
+      ->required();
   command->add_option("--perplexity", options->text, "UTF-8 text file to score")->required();
   command
       ->add_option("--protocol", options->protocol,
@@ -123,7 +170,8 @@ void add_eval(CLI::App& app) {
   command->add_option("--windows", options->windows, "Score only the first N windows (0: all)")
       ->capture_default_str();
   command->add_option("--reference", options->reference, "Model directory to compare predictions with");
-  command->add_option("--json", options->json, "Write the result to this file");
+  command->add_option("--json", options->json,
+                      "Write the result to this file; with several models, to NAME.json in this folder");
   add_threads(*command, options->threads);
   command->footer(
       "Example:\n  halfbyte eval smollm2-nvfp4 --perplexity wiki.test.raw --windows 16 --reference smollm2 "

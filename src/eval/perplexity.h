@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "eval/text.h"
@@ -19,16 +20,19 @@ struct PerplexityResult {
   std::int64_t tokens = 0;               // predictions scored
   std::optional<double> kl_mean;         // mean KL(reference || model) over all predictions, nats a token
   std::optional<double> top1_agreement;  // share of predictions whose most likely token is the reference's
-  double seconds = 0;                    // of the scoring alone
+  double seconds = 0;                    // of this model's part alone
 };
 
 struct PerplexityProgress {
   std::int64_t window = 0, windows = 0;
-  double perplexity = 0;  // so far
+  double perplexity = 0;  // of the first model so far
 };
 
-// Scores every window from an empty cache. The reference model, when given, sees the same windows; it must
-// have the same vocabulary. progress is called after each window.
+// Scores every window from an empty cache, model after model. The reference model, when given, sees the same windows, once
+// for all models; all must have the same vocabulary. progress is called after each window.
+std::vector<PerplexityResult> evaluate_perplexity(
+    std::span<Model* const> models, Model* reference, const std::vector<TokenWindow>& windows,
+    Protocol protocol, ThreadPool& pool, const std::function<void(const PerplexityProgress&)>& progress = {});
 PerplexityResult evaluate_perplexity(Model& model, Model* reference, const std::vector<TokenWindow>& windows,
                                      Protocol protocol, ThreadPool& pool,
                                      const std::function<void(const PerplexityProgress&)>& progress = {});

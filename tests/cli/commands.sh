@@ -28,6 +28,12 @@ for format in nf4 fp4 nvfp4 mxfp4 mxfp8 mxfp8_e5m2 int4 int8; do
   check "eval $format" expect 0 "$tool" eval "$work/$format" --perplexity "$work/text" --seq-len 64 --windows 2 --reference "$model" --json "$work/$format.json"
   check "generate $format" expect 0 "$tool" generate "$work/$format" --raw -p "the" -n 5
 done
+mkdir "$work/results"
+check "eval of several" expect 0 "$tool" eval "$work/nf4" "$work/nvfp4" --perplexity "$work/text" --seq-len 64 --windows 2 --reference "$model" --json "$work/results"
+for format in nf4 nvfp4; do
+  check "$format: as alone" diff <(grep -E 'perplexity"|kl_mean|top1' "$work/$format.json") <(grep -E 'perplexity"|kl_mean|top1' "$work/results/$format.json")
+done
+refuse "several into a file" "is no folder" "$tool" eval "$work/nf4" "$work/nvfp4" --perplexity "$work/text" --json "$work/text"
 check "same bytes from every kernel" cmp "$work/forced/model.safetensors" "$work/nvfp4/model.safetensors"
 check "W4A4" expect 0 "$tool" quantize "$model" -o "$work/w4a4" --format nvfp4 --activations same --activation-scope token
 check "eval W4A4" expect 0 "$tool" eval "$work/w4a4" --perplexity "$work/text" --seq-len 64 --windows 2 --protocol document
