@@ -50,8 +50,8 @@ std::array<float, 16> levels(Format format) {
 
 void check_map(const SafetensorsModel& files, const std::string& owner, const std::string& name,
                std::span<const float> expected) {
-  const TensorView& map =
-      part_of(files, owner, name, DType::f32, {static_cast<std::int64_t>(expected.size())});
+  part_of(files, owner, name, DType::f32, {static_cast<std::int64_t>(expected.size())});
+  const TensorView& map = files.at(name);
   for (std::size_t i = 0; i < expected.size(); ++i)
     if (load<float>(map.data.data(), static_cast<std::int64_t>(i)) != expected[i])
       fail(ErrorKind::unsupported,
@@ -88,7 +88,7 @@ void check_parts_of(const SafetensorsModel& files, const std::string& name, cons
   const PartSizes sizes = part_sizes(info.spec, info.shape);
   const TensorView& codes = part_of(files, name, name);
   // Other storage types (bnb_4bit_quant_storage) are views of the same bytes.
-  if (static_cast<std::int64_t>(codes.data.size()) != sizes.codes || codes.shape.size() != 2)
+  if (codes.elements() * dtype_bytes(codes.dtype) != sizes.codes || codes.shape.size() != 2)
     fail_input("{}: {} is {} {}, expected {} bytes as a column for the shape {} in its state", files.path(),
                quote(name), dtype_name(codes.dtype), to_string(codes.shape), sizes.codes,
                to_string(info.shape));

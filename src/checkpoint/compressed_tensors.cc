@@ -115,7 +115,7 @@ std::vector<std::string> parts(const std::string& name, const QuantizedInfo& inf
 QuantizedInfo parse_layer(const SafetensorsModel& files, const std::string& layer, const Schemes& schemes,
                           const std::string& where) {
   const std::string name = layer + ".weight";
-  const TensorView& packed = files.at(layer + std::string(kPacked));
+  const TensorView& packed = *files.describe(layer + std::string(kPacked));
   if (packed.shape.size() == 3)
     fail(ErrorKind::unsupported, "{}: {} has shape {}; stacked experts are not read", files.path(),
          quote(layer + std::string(kPacked)), to_string(packed.shape));
@@ -124,7 +124,7 @@ QuantizedInfo parse_layer(const SafetensorsModel& files, const std::string& laye
                quote(layer + std::string(kPacked)), dtype_name(packed.dtype), to_string(packed.shape));
   QuantizedInfo info{.spec = {.format = Format::mxfp4, .mx_scale = MxScaleRule::compressed_tensors},
                      .shape = {packed.shape[0], 2 * packed.shape[1]}};
-  if (files.find(layer + ".weight_global_scale") ||
+  if (files.describe(layer + ".weight_global_scale") ||
       part_of(files, name, layer + ".weight_scale").dtype == DType::f8_e4m3)
     info.spec = {.format = Format::nvfp4, .global_scale = GlobalScaleRule::compressed_tensors};
   const bool nvfp4 = info.spec.format == Format::nvfp4;
@@ -158,7 +158,7 @@ HalfbyteQuantization parse(const Json& config, const Json& quantization, const s
     const std::string input = layer + ".input_global_scale";
     const bool fixed = *scheme.activations == ActivationScope::fixed || scheme.mixed;
     std::optional<ActivationScope> scope = *scheme.activations;
-    if (scheme.mixed) scope = files.find(input) ? std::optional(ActivationScope::fixed) : std::nullopt;
+    if (scheme.mixed) scope = files.describe(input) ? std::optional(ActivationScope::fixed) : std::nullopt;
     if (fixed && scope) {
       const float scale = scale_of(files, name, input);
       check_activation_scale(files, input, GlobalScaleRule::compressed_tensors, scale, "divisor");
@@ -169,7 +169,7 @@ HalfbyteQuantization parse(const Json& config, const Json& quantization, const s
       info.activations = {.spec = info.spec, .scope = *scope};
     }
     for (std::string& part : parts(name, info)) used.insert(std::move(part));
-    if (files.find(name)) fail_input("{}: {} is there both packed and plain", files.path(), quote(name));
+    if (files.describe(name)) fail_input("{}: {} is there both packed and plain", files.path(), quote(name));
     result.tensors.emplace(name, std::move(info));
   }
   if (result.tensors.empty())

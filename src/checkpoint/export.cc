@@ -103,15 +103,17 @@ class Exporter {
         continue;
       }
       names.push_back(name);
-      if (const TensorView* view = checkpoint_.plain(name)) {
-        specs.push_back({name, view->dtype, view->shape});
-        ++summary_.plain;
-        stacked += view->shape.size() > 2;
-        if (view->shape.size() == 2 && name.ends_with(".weight")) dtype = view->dtype;
-      } else {
+      if (checkpoint_.is_quantized(name)) {
         for (StoredTensor& part : store(name)) specs.push_back(std::move(part.spec));
+        checkpoint_.drop(name);
         ++summary_.quantized;
+        continue;
       }
+      const Shape shape = checkpoint_.shape(name);
+      specs.push_back({name, checkpoint_.dtype(name), shape});
+      ++summary_.plain;
+      stacked += shape.size() > 2;
+      if (shape.size() == 2 && name.ends_with(".weight")) dtype = checkpoint_.dtype(name);
     }
     ShardedWriter writer(out, specs, {{"format", "pt"}}, options_.max_shard_bytes);
     std::int64_t done = 0;
@@ -171,9 +173,8 @@ class Exporter {
   std::vector<std::string> kept_linears() const {
     std::vector<std::string> kept;
     for (const std::string& name : checkpoint_.names()) {
-      const TensorView* view = checkpoint_.plain(name);
-      if (view && view->shape.size() == 2 && name.ends_with(".weight") &&
-          name.find("embed") == std::string::npos)
+      if (!checkpoint_.is_quantized(name) && checkpoint_.shape(name).size() == 2 &&
+          name.ends_with(".weight") && name.find("embed") == std::string::npos)
         kept.push_back(name.substr(0, name.size() - std::string(".weight").size()));
     }
     if (!checkpoint_.has("lm_head.weight")) kept.push_back("lm_head");

@@ -117,7 +117,7 @@ class Exporter {
   }
 
   const GgmlType& plain_type(const Slot& slot) const {
-    const DType dtype = checkpoint_.plain(slot.name)->dtype;
+    const DType dtype = checkpoint_.dtype(slot.name);
     if (!is_source_dtype(dtype))
       fail(ErrorKind::unsupported, "{}: {} is {}, expected F32, BF16 or F16", checkpoint_.files().path(),
            quote(slot.name), dtype_name(dtype));

@@ -45,10 +45,10 @@ HalfbyteQuantization parse(const Json& config, const Json& quantization, const s
   HalfbyteQuantization result;
   std::set<std::string> used;
   for (const std::string& key : files.names()) {
-    const TensorView& view = files.at(key);
+    const TensorView& view = *files.describe(key);
     const bool packed = key.ends_with(".weight") && view.dtype == DType::u8;
     const std::string name = packed ? key : key.substr(0, key.size() - kScale2.size());
-    if (!packed && (!key.ends_with(".weight_scale_2") || files.find(name))) continue;
+    if (!packed && (!key.ends_with(".weight_scale_2") || files.describe(name))) continue;
     const TensorView& codes = part_of(files, name, name);
     if (codes.shape.size() == 3)
       fail(ErrorKind::unsupported, "{}: {} has shape {}; stacked experts are not read", files.path(),

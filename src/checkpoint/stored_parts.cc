@@ -19,7 +19,7 @@ StoredTensor stored_scalar(std::string name, Shape shape, float value) {
 }
 
 const TensorView& part_of(const SafetensorsModel& files, const std::string& owner, const std::string& name) {
-  const TensorView* view = files.find(name);
+  const TensorView* view = files.describe(name);
   if (!view)
     fail_input("{}: {} is missing, needed for the quantized tensor {}; the file is incomplete", files.path(),
                quote(name), quote(owner));
@@ -43,7 +43,7 @@ float scale_of(const SafetensorsModel& files, const std::string& owner, const st
   if (view.dtype != DType::f32 || (view.shape != Shape{} && view.shape != Shape{1}))
     fail_input("{}: {} is {} {}, expected one F32 for the quantized tensor {}", files.path(), quote(name),
                dtype_name(view.dtype), to_string(view.shape), quote(owner));
-  const auto scale = load<float>(view.data.data());
+  const auto scale = load<float>(files.at(name).data.data());
   if (!(scale > 0.0f) || std::isinf(scale))
     fail_input("{}: {} is {}, expected a positive number; the file is damaged or its quantization failed",
                files.path(), quote(name), scale);

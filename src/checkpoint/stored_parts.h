@@ -20,7 +20,7 @@ struct StoredTensor {
 StoredTensor stored(std::string name, DType dtype, Shape shape, std::span<const std::byte> bytes);
 StoredTensor stored_scalar(std::string name, Shape shape, float value);  // F32 [] or [1]
 
-// The part `name` of the quantized tensor `owner`. Throws bad_input naming both where it is absent, or of another type or
+// Type and shape of the part `name` of the quantized tensor `owner`, not its data. Throws bad_input naming both where it is absent, or of another type or
 // shape.
 const TensorView& part_of(const SafetensorsModel& files, const std::string& owner, const std::string& name);
 const TensorView& part_of(const SafetensorsModel& files, const std::string& owner, const std::string& name,
