@@ -28,6 +28,7 @@ void count_errors(const float* x, std::int64_t rows, std::int64_t columns, doubl
     for (std::size_t bin = 0; bin < row.size(); ++bin) (*histogram)[bin] += row[bin];
 }
 
+// a / b; something over nothing counts as 1e9, so that it stands out.
 double ratio(double a, double b) { return b > 0 ? a / b : a > 0 ? 1e9 : 1; }
 
 // Share of the first n of one ranking that are among the first n of the other.
@@ -86,8 +87,6 @@ void InputProbe::add(const float* x, std::int64_t rows, const EngineInput* rtn, 
   if (!arc || !arc->rounded.size()) return;
   const std::int64_t main = arc->main, width = main + arc->residual;
   const float* changed = arc->changed.data();
-  // Padding columns are exact zeros; they count in the lowest bin of both, which says nothing about real values, so they are
-  // taken off again.
   const auto first = [&](std::int64_t m, std::int64_t k) {
     return static_cast<double>(arc->rounded[m * width + k]);
   };
@@ -100,6 +99,7 @@ void InputProbe::add(const float* x, std::int64_t rows, const EngineInput* rtn, 
   };
   count_errors(changed, rows, main, absmax, first, found_.before, pool);
   count_errors(changed, rows, main, absmax, both, found_.after, pool);
+  // Columns that fill up the last block are zeros without error; they are no values of the model.
   (*found_.before)[0] -= rows * (main - channels);
   (*found_.after)[0] -= rows * (main - channels);
   if (spec_.format == Format::nvfp4 && arc->residual) {

@@ -108,7 +108,7 @@ void residual_channels(const Analysis& analysis, std::vector<Block>& blocks) {
                           {"channels"},
                           {"S"},
                           {"S %"},
-                          {"cap", false},
+                          {"capped", false},
                           {"above tau %"},
                           {"largest / calibrated"},
                           {"mean square / calibrated"},
@@ -118,7 +118,7 @@ void residual_channels(const Analysis& analysis, std::vector<Block>& blocks) {
   for (const InputAnalysis& input : analysis.inputs)
     table.rows.push_back({input.name, std::to_string(input.channels), std::to_string(input.residual),
                           percent(static_cast<double>(input.residual) / static_cast<double>(input.channels)),
-                          input.capped ? "reached" : "", percent(input.above_tau),
+                          input.capped ? "yes" : "", percent(input.above_tau),
                           number_text(input.drift.absmax_ratio), number_text(input.drift.mean_square_ratio),
                           std::to_string(input.drift.channels_above),
                           input.clipped ? std::to_string(*input.clipped) : "-"});

@@ -283,7 +283,6 @@ TEST_F(AnalyzeTest, TheBoundHoldsAndIsReallyChecked) {
   }
 
   // The same check on an input whose residuals were lost.
-  QuantizePlan plan;
   InputTransform arc;
   arc.info = {.method = "arc", .channels = 16, .width = 32, .residual = 16, .gathered = true};
   for (int part = 0; part < 2; ++part)

@@ -87,9 +87,9 @@ class Page:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
 
-    def view(self, width, height, dark=False, mobile=False):
+    def view(self, width, height, dark=False, mobile=False, media=""):
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
-        self.send("Emulation.setEmulatedMedia",
+        self.send("Emulation.setEmulatedMedia", media=media,
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
     def open(self, url):

@@ -113,6 +113,17 @@ def main():
         page.view(1280, 900, dark=False)
         before = page.value(SERIES)
         check(all(count > 20 for count in before), f"charts after the change to light show {before}")
+        # Paper is white, whatever the screen is; nothing is cut off in boxes that scroll.
+        page.view(800, 1100, dark=True, media="print")
+        printed = page.value(SERIES)
+        check(all(count > 20 for count in printed), f"printed charts show {printed}")
+        check(page.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)", "paper is not white")
+        check(page.value("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible", "tables are cut on paper")
+        wide = page.value("document.documentElement.scrollWidth")
+        check(wide <= 800, f"paper of 800 holds a page of {wide}")
+        if folder:
+            page.screenshot(f"{folder}/print.png")
+        page.view(1280, 900)
         # Everything can be reached by keyboard: links, folded tables, boxes that scroll.
         reachable = page.value("[...document.querySelectorAll('a, summary, .scroll')].every((e) => e.tabIndex >= 0)")
         check(reachable, "a link, table or box cannot be reached by keyboard")
