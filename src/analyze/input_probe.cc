@@ -56,17 +56,16 @@ InputProbe::InputProbe(std::string name, std::int64_t layer, const InputStats& s
   found_.channels = static_cast<std::int64_t>(stats.absmax.size());
   found_.calibrated_absmax = static_cast<double>(stats.global_absmax);
   if (arc) found_.residual = arc->info.residual;
-  if (spec.format == Format::nvfp4) found_.clipped = 0;
+  if (spec.format != Format::nvfp4) return;
+  found_.clipped = 0;
+  const float global = nvfp4_global_scale(spec.global_scale, stats.global_absmax, DType::f32);
+  range_ = static_cast<double>(nvfp4_range(spec.global_scale, global));
 }
 
 void InputProbe::add(const float* x, std::int64_t rows, const EngineInput* rtn, const EngineInput* arc,
                      ThreadPool& pool) {
   const std::int64_t channels = found_.channels;
   tokens_ += rows;
-  const double range = static_cast<double>(
-      found_.clipped ? nvfp4_range(spec_.global_scale,
-                                   nvfp4_global_scale(spec_.global_scale, stats_.global_absmax, DType::f32))
-                     : 0);
   double absmax = 0;
   for (std::int64_t m = 0; m < rows; ++m)
     for (std::int64_t k = 0; k < channels; ++k) {
@@ -75,9 +74,9 @@ void InputProbe::add(const float* x, std::int64_t rows, const EngineInput* rtn, 
       absmax_[i] = std::max(absmax_[i], magnitude);
       squares_[i] += static_cast<double>(magnitude) * static_cast<double>(magnitude);
       absmax = std::max(absmax, static_cast<double>(magnitude));
-      if (found_.clipped && static_cast<double>(magnitude) > range) ++*found_.clipped;
+      if (found_.clipped && static_cast<double>(magnitude) > range_) ++*found_.clipped;
     }
-  if (range > 0) found_.clipped_largest = std::max(found_.clipped_largest, absmax / range);
+  if (found_.clipped) found_.clipped_largest = std::max(found_.clipped_largest, absmax / range_);
 
   if (rtn && rtn->rounded.size())
     count_errors(

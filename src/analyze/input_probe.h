@@ -32,6 +32,7 @@ class InputProbe {
   const InputStats& stats_;
   QuantSpec spec_;
   const InputTransform* arc_;
+  double range_ = 0;  // nvfp4: of the static global scale
   std::int64_t tokens_ = 0;
   std::vector<float> absmax_;    // [channels]
   std::vector<double> squares_;  // [channels] sums

@@ -86,8 +86,8 @@ void OutputProbe::add(const float* x, std::int64_t rows, const std::vector<Engin
     const EngineInput& input = inputs[v];
     if (spec.format == Format::bf16) continue;  // left as it is
     const bool changes = input.changed.size() > 0;
-    std::vector<Array<float>> weights;
-    for (const TensorView* view : views) weights.push_back(transform_weight(*view, *transform, pool));
+    std::vector<Array<float>> weights(views.size());
+    for (std::size_t l = 0; l < views.size(); ++l) weights[l] = transform_weight(*views[l], *transform, pool);
     const std::optional<float> global =
         shared_scale(weights, spec, changes ? DType::f32 : views[0]->dtype, pool);
     for (std::size_t l = 0; l < linears_.size(); ++l) {
