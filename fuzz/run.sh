@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs a fuzz target from its seeds; what it finds is written to the folder of findings.
-#   fuzz/run.sh json|safetensors|gguf [SECONDS]      (BUILD: build folder, default build-fuzz)
+#   fuzz/run.sh json|safetensors|gguf|ecosystem [SECONDS]      (BUILD: build folder, default build-fuzz)
 set -eu
 name=$1
 seconds=${2:-60}
