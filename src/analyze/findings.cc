@@ -37,13 +37,20 @@ const InputAnalysis* input_of(const Analysis& analysis, const LinearAnalysis& li
   return found == analysis.inputs.end() ? nullptr : &*found;
 }
 
-// Median over linears of a method's error with activations (both) or without.
-double median_error(const Analysis& analysis, const std::string& method, double OutputError::*member) {
+// A method's errors over all linears, with activations (both) or without.
+std::vector<double> errors_of(const Analysis& analysis, const std::string& method,
+                              double OutputError::*member) {
   std::vector<double> errors;
   for (const LinearAnalysis& linear : analysis.linears)
     if (const auto error = linear.methods.find(method); error != linear.methods.end())
       errors.push_back(error->second.*member);
-  return median(std::move(errors));
+  return errors;
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
 void find_drift(const Analysis& analysis, Findings& findings) {
@@ -146,18 +153,17 @@ void find_bound(const Analysis& analysis, Findings& findings) {
 }
 
 void find_methods(const Analysis& analysis, Findings& findings) {
-  const double rtn = median_error(analysis, "rtn", &OutputError::both);
+  const double rtn = mean(errors_of(analysis, "rtn", &OutputError::both));
   if (!(rtn > 0)) return;
-  std::string text =
-      fmt::format("rounding to nearest in {} errs by {:.2f} % of the output at the median linear",
-                  analysis.format, 100 * rtn);
+  std::string text = fmt::format("rounding to nearest in {} errs by {:.2f} % of a linear's output on average",
+                                 analysis.format, 100 * rtn);
   for (const std::string& method : analysis.methods) {
     if (method == "rtn") continue;
-    const double error = median_error(analysis, method, &OutputError::both);
+    const double error = mean(errors_of(analysis, method, &OutputError::both));
     text += fmt::format(", {} {:.2f} % ({:+.0f} %)", method, 100 * error, 100 * (error / rtn - 1));
   }
   findings.push_back(std::move(text));
-  const double weights = median_error(analysis, "rtn", &OutputError::weights);
+  const double weights = mean(errors_of(analysis, "rtn", &OutputError::weights));
   findings.push_back(
       fmt::format("of that {:.0f} % is the weights' part: {}", 100 * weights / rtn,
                   weights > 0.5 * rtn
@@ -181,7 +187,7 @@ void find_outstanding(const Analysis& analysis, Findings& findings) {
   if (analysis.methods.empty()) return;
   const bool arc = std::ranges::find(analysis.methods, "arc") != analysis.methods.end();
   const std::string& method = arc ? *std::ranges::find(analysis.methods, "arc") : analysis.methods.front();
-  const double middle = median_error(analysis, method, &OutputError::both);
+  const double middle = median(errors_of(analysis, method, &OutputError::both));
   std::vector<std::pair<double, const LinearAnalysis*>> outstanding;
   for (const LinearAnalysis& linear : analysis.linears)
     if (const auto error = linear.methods.find(method);

@@ -17,7 +17,7 @@
 #include "io/output.h"
 #include "io/text.h"
 #include "model/tokenizer.h"
-#include "report/document.h"
+#include "report/report.h"
 
 namespace halfbyte::cli {
 
@@ -130,31 +130,9 @@ std::vector<std::span<const std::int32_t>> windows_of(const std::vector<std::vec
 }
 
 void print_analysis(const Analysis& analysis) {
-  Table table{.caption = "",
-              .columns = {{"method", false}, {"median error %"}, {"mean %"}, {"largest %"}},
-              .rows = {}};
-  const auto add = [&](const std::string& name, std::vector<double> errors) {
-    if (errors.empty()) return;
-    std::ranges::sort(errors);
-    double sum = 0;
-    for (const double error : errors) sum += error;
-    const auto percent = [](double error) { return fmt::format("{:.3f}", 100 * error); };
-    table.rows.push_back({name, percent(errors[errors.size() / 2]),
-                          percent(sum / static_cast<double>(errors.size())), percent(errors.back())});
-  };
-  for (const std::string& method : analysis.methods) {
-    std::vector<double> both;
-    for (const LinearAnalysis& linear : analysis.linears) both.push_back(linear.methods.at(method).both);
-    add(analysis.format + " " + method, std::move(both));
-  }
-  for (const std::string& format : analysis.formats) {
-    std::vector<double> both;
-    for (const LinearAnalysis& linear : analysis.linears)
-      both.push_back(linear.formats.at(format).error.both);
-    add(format, std::move(both));
-  }
   fmt::print("{} linears, {} inputs, {} tokens; output error relative to the unrounded output:\n{}\n",
-             analysis.linears.size(), analysis.inputs.size(), analysis.tokens, render_text(table));
+             analysis.linears.size(), analysis.inputs.size(), analysis.tokens,
+             render_text(error_summary(analysis)));
   for (const std::string& finding : analysis.findings) fmt::print("- {}\n", finding);
 }
 

@@ -154,6 +154,7 @@ void output_errors(const Analysis& analysis, std::vector<Block>& blocks) {
     blocks.emplace_back(Text{
         "The sum of squared differences from the unrounded linear's output over the sum of its squares, on "
         "real inputs; the mean over a layer's linears."});
+    blocks.emplace_back(error_summary(analysis));
     blocks.emplace_back(both.chart("Weights and activations rounded", "relative output error", true));
     blocks.emplace_back(weights.chart("Weights alone rounded", "relative output error", true));
   }
@@ -241,6 +242,35 @@ void bounds(const Analysis& analysis, std::vector<Block>& blocks) {
 }
 
 }  // namespace
+
+Table error_summary(const Analysis& analysis) {
+  Table table{
+      .caption = "", .columns = {{"rounded to", false}, {"median %"}, {"mean %"}, {"largest %"}}, .rows = {}};
+  const auto add = [&](const std::string& name, std::vector<double> errors) {
+    if (errors.empty()) return;
+    std::ranges::sort(errors);
+    double sum = 0;
+    for (const double error : errors) sum += error;
+    const auto text = [](double error) { return fmt::format("{:.3f}", 100 * error); };
+    table.rows.push_back({name, text(errors[errors.size() / 2]),
+                          text(sum / static_cast<double>(errors.size())), text(errors.back())});
+  };
+  for (const std::string& method : analysis.methods) {
+    std::vector<double> errors;
+    for (const LinearAnalysis& linear : analysis.linears)
+      if (const auto found = linear.methods.find(method); found != linear.methods.end())
+        errors.push_back(found->second.both);
+    add(analysis.format + " " + method, std::move(errors));
+  }
+  for (const std::string& format : analysis.formats) {
+    std::vector<double> errors;
+    for (const LinearAnalysis& linear : analysis.linears)
+      if (const auto found = linear.formats.find(format); found != linear.formats.end())
+        errors.push_back(found->second.error.both);
+    add(format, std::move(errors));
+  }
+  return table;
+}
 
 void add_diagnostics(const ReportInputs& inputs, Document& document) {
   add_section(inputs, "findings", "Findings", findings, document);

@@ -20,6 +20,9 @@ struct ReportInputs {
 // Sections without data are left out.
 Document make_report(const ReportInputs& inputs);
 
+// A row a method and candidate format: median, mean and largest output error over all linears.
+Table error_summary(const Analysis& analysis);
+
 // The parts of make_report, each adding its sections.
 void add_results(const ReportInputs& inputs, Document& document);  // results.cc: tables, perplexity, KL
 void add_diagnostics(const ReportInputs& inputs,
