@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "analyze/analysis_file.h"
 #include "calibrate/stats_file.h"
 #include "core/fail.h"
 #include "io/mapped_file.h"
@@ -15,6 +16,7 @@
 #include "model/model.h"
 #include "quantize/arc.h"
 #include "quantize/atom.h"
+#include "quantize/bit_budget.h"
 #include "quantize/hadamard.h"
 #include "quantize/smoothquant.h"
 #include "quantize/static_scales.h"
@@ -103,6 +105,43 @@ AtomOptions atom_options(const PlanSettings& settings) {
                        : ColumnOrder::natural};
 }
 
+// What each linear is to be rounded to so that the errors an analysis measured are small under the budget.
+std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, const Checkpoint& checkpoint,
+                                        const std::vector<std::string>& kept) {
+  if (settings.analysis.empty())
+    fail_input(
+        "--bits-budget goes by measured errors: give --analysis FILE, which \"halfbyte analyze --formats "
+        "{},mxfp8,bf16\" writes",
+        settings.format);
+  const Analysis analysis =
+      parse_analysis(read_json_file(settings.analysis, std::int64_t{1} << 30), settings.analysis);
+  std::vector<BudgetedLinear> linears;
+  std::vector<std::vector<std::string>> formats;
+  for (const LinearAnalysis& linear : analysis.linears) {
+    if (!checkpoint.has(linear.name + ".weight"))
+      fail_input("{}: is of another model, it lists {}", settings.analysis, quote(linear.name));
+    if (std::ranges::any_of(kept,
+                            [&](const std::string& pattern) { return matches_linear(pattern, linear.name); }))
+      continue;
+    BudgetedLinear budgeted{.name = linear.name, .weights = linear.out * linear.in, .choices = {}};
+    formats.emplace_back();
+    for (const auto& [name, found] : linear.formats) {
+      budgeted.choices.push_back(
+          {found.bits, settings.activations == "bf16" ? found.error.weights : found.error.both});
+      formats.back().push_back(name);
+    }
+    linears.push_back(std::move(budgeted));
+  }
+  if (analysis.formats.size() < 2)
+    fail_input("{}: compares {} formats, at least two are needed; analyze with --formats {},mxfp8,bf16",
+               settings.analysis, analysis.formats.size(), settings.format);
+  const std::vector<std::size_t> chosen = choose_within_budget(linears, settings.bits_budget);
+  std::vector<FormatRule> rules;
+  for (std::size_t i = 0; i < linears.size(); ++i)
+    rules.push_back(parse_rule(settings, linears[i].name + "=" + formats[i][chosen[i]]));
+  return rules;
+}
+
 // The settings that had a say, for people.
 std::map<std::string, std::string> spoken(const PlanSettings& s) {
   std::map<std::string, std::string> options{{"format", s.format},
@@ -118,6 +157,7 @@ std::map<std::string, std::string> spoken(const PlanSettings& s) {
   if (s.format.starts_with("mx") || s.activations.starts_with("mx")) options["mx-scale"] = s.mx_scale;
   if (s.activations != "bf16") options["activation-scope"] = s.scope;
   if (!s.layer_formats.empty()) options["layer-format"] = fmt::format("{}", fmt::join(s.layer_formats, ","));
+  if (s.bits_budget > 0) options["bits-budget"] = fmt::format("{:g}", s.bits_budget);
   if (s.method == "smoothquant") {
     options["alpha"] = fmt::format("{:g}", s.alpha);
     options["fold"] = s.fold;
@@ -165,6 +205,7 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
   PlanOptions options{
       .weights = weights, .activations = activations_of(settings, weights), .keep = settings.keep};
   std::erase(options.keep, "none");
+  if (settings.bits_budget > 0) options.rules = rules_of_budget(settings, checkpoint, options.keep);
   for (const std::string& rule : settings.layer_formats) options.rules.push_back(parse_rule(settings, rule));
   QuantizePlan plan = make_plan(checkpoint, linears, options);
   plan.options = spoken(settings);
@@ -236,6 +277,11 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
       "PATTERN=FORMAT: another format for these linear layers, of 8 bits for their inputs too; the last that "
       "fits counts")
       ->delimiter(',');
+  add("--bits-budget", s.bits_budget,
+      "Bits a weight on average: picks a format for each linear layer by the errors in --analysis (0: no "
+      "budget)")
+      ->check(CLI::NonNegativeNumber);
+  add("--analysis", s.analysis, "bits budget: what \"halfbyte analyze --formats\" measured");
   add("--method", s.method,
       "rtn, smoothquant, hadamard, atom or arc (residual channels); docs/methods.md compares them");
   add("--stats", s.stats, "smoothquant, atom, arc, static: statistics that \"halfbyte calibrate\" wrote");

@@ -13,13 +13,6 @@ namespace halfbyte {
 
 namespace {
 
-bool matches(std::string pattern, const std::string& name) {
-  if (pattern.ends_with(".weight")) pattern.resize(pattern.size() - 7);
-  if (pattern.find_first_of("*?") != std::string::npos) return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-  // Whole dotted parts only: "layers.1" is not in "layers.12".
-  return ("." + name + ".").find("." + pattern + ".") != std::string::npos;
-}
-
 std::string_view kind_of(const std::string& name, const Shape& shape) {
   if (name.find("embed") != std::string::npos) return "embedding";
   if (shape.size() < 2) return name.ends_with(".bias") ? "bias" : "norm";
@@ -42,6 +35,14 @@ std::optional<ColumnOrder> find_column_order(std::string_view name) {
   return static_cast<ColumnOrder>(found - kOrders.begin());
 }
 
+bool matches_linear(std::string pattern, const std::string& linear) {
+  if (pattern.ends_with(".weight")) pattern.resize(pattern.size() - 7);
+  if (pattern.find_first_of("*?") != std::string::npos)
+    return fnmatch(pattern.c_str(), linear.c_str(), 0) == 0;
+  // Whole dotted parts only: "layers.1" is not in "layers.12".
+  return ("." + linear + ".").find("." + pattern + ".") != std::string::npos;
+}
+
 QuantizePlan make_plan(const Checkpoint& checkpoint, std::span<const std::string> linears,
                        const PlanOptions& options) {
   if (checkpoint.quantized())
@@ -52,13 +53,14 @@ QuantizePlan make_plan(const Checkpoint& checkpoint, std::span<const std::string
   for (const FormatRule& rule : options.rules) {
     validate(rule.weights);
     if (rule.activations) validate(rule.activations->spec);
-    if (std::ranges::none_of(linears, [&](const std::string& name) { return matches(rule.pattern, name); }))
+    if (std::ranges::none_of(linears,
+                             [&](const std::string& name) { return matches_linear(rule.pattern, name); }))
       fail_input("--layer-format {} matches no linear layer of {}; \"halfbyte inspect\" lists the names",
                  quote(rule.pattern), checkpoint.dir().string());
   }
   for (const std::string& pattern : options.keep) {
     const bool used = std::any_of(linears.begin(), linears.end(),
-                                  [&](const std::string& name) { return matches(pattern, name); });
+                                  [&](const std::string& name) { return matches_linear(pattern, name); });
     if (!used && pattern != "lm_head")
       fail_input("--keep {} matches no linear layer of {}; \"halfbyte inspect\" lists the names",
                  quote(pattern), checkpoint.dir().string());
@@ -75,12 +77,13 @@ QuantizePlan make_plan(const Checkpoint& checkpoint, std::span<const std::string
         std::ranges::find_if(linears, [&](const std::string& l) { return is_linear(name, l); });
     if (linear == linears.end()) {
       tensor.reason = kind_of(name, shape);
-    } else if (std::ranges::any_of(options.keep, [&](const std::string& p) { return matches(p, *linear); })) {
+    } else if (std::ranges::any_of(options.keep,
+                                   [&](const std::string& p) { return matches_linear(p, *linear); })) {
       tensor.reason = "kept as asked (--keep)";
     } else {
       FormatRule format{{}, options.weights, options.activations};
       for (const FormatRule& rule : options.rules)
-        if (matches(rule.pattern, *linear)) format = rule;
+        if (matches_linear(rule.pattern, *linear)) format = rule;
       if (format.weights.format == Format::bf16) {
         tensor.reason = "format bf16";
       } else {

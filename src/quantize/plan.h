@@ -69,6 +69,9 @@ struct PlanOptions {
   std::vector<FormatRule> rules = {};
 };
 
+// Whether such a pattern means that linear.
+bool matches_linear(std::string pattern, const std::string& linear);
+
 // linears: names of the model's linear layers (without ".weight"), those that are quantized unless kept.
 // Throws where the model is quantized already or an option fits nothing.
 QuantizePlan make_plan(const Checkpoint& checkpoint, std::span<const std::string> linears,

@@ -64,6 +64,13 @@ check "both are listed" says "mxfp8_e4m3" && check "and bf16" says "format bf16"
 check "eval mixed" expect 0 "$tool" eval "$work/mixed" --perplexity "$work/text" --seq-len 64 --windows 1 --reference "$model"
 refuse "a layer that is not there" "matches no linear" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --layer-format layers.99=mxfp8
 refuse "no format" "PATTERN=FORMAT" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --layer-format mxfp8
+check "analyze" expect 0 "$tool" analyze "$model" --stats "$work/stats.safetensors" --text "$work/text" --windows 2 --seq-len 64 --formats nvfp4,mxfp8,bf16 -o "$work/analysis.json"
+check "a budget of bits" expect 0 "$tool" quantize "$model" -o "$work/budget" --format nvfp4 --activations same --bits-budget 7 --analysis "$work/analysis.json"
+check "it mixes formats" says "mxfp8_e4m3"
+check "eval of it" expect 0 "$tool" eval "$work/budget" --perplexity "$work/text" --seq-len 64 --windows 2 --json "$work/budget.json"
+check "it is kept" awk -F '[:,]' '/bits_per_weight/ { exit !($2 > 5 && $2 <= 7.3) }' "$work/budget.json"
+refuse "too small a budget" "smallest formats take" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --bits-budget 3 --analysis "$work/analysis.json"
+refuse "a budget without errors" "analyze" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --bits-budget 7
 check "verify" expect 0 "$tool" verify "$work/mixed"
 printf x >>"$work/mixed/tokenizer.json"
 refuse "verify finds a change" "tokenizer.json" "$tool" verify "$work/mixed"
