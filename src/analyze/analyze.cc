@@ -24,19 +24,14 @@ struct Method {
   Transforms inputs;
 };
 
-struct Candidate {
-  std::string name;
-  QuantSpec spec;
-};
-
 // Everything about one input that is watched.
 struct Watched {
   std::vector<LinearInfo> linears;
   InputTransform unchanged;
   std::vector<Variant> variants;  // all different
-  std::vector<std::size_t> method_variant,
-      format_variant;                   // of variants, in the order of methods and formats
-  std::optional<std::size_t> rtn, arc;  // of variants
+  // Places in variants: in the order of methods and of formats, and of these two methods.
+  std::vector<std::size_t> method_variant, format_variant;
+  std::optional<std::size_t> rtn, arc;
   bool capped = false;
   std::unique_ptr<InputProbe> input;
   std::unique_ptr<OutputProbe> output;
@@ -58,8 +53,6 @@ class Analyzer {
     for (const LinearInfo& linear : linears_)
       sources_.push_back({linear.name, input_name(linear.input, linear.layer)});
     for (const std::string& name : options.methods) methods_.push_back({name, plan(name, stats)});
-    for (const QuantSpec& spec : options.formats)
-      formats_.push_back({std::string(format_name(spec.format)), spec});
     watch(stats);
   }
 
@@ -92,7 +85,7 @@ class Analyzer {
     analysis.tau = options_.tau;
     analysis.residual_rule = options_.residual_rule;
     for (const Method& method : methods_) analysis.methods.push_back(method.name);
-    for (const Candidate& format : formats_) analysis.formats.push_back(format.name);
+    for (const QuantSpec& spec : options_.formats) analysis.formats.emplace_back(format_name(spec.format));
     std::string last;
     for (const LinearInfo& linear : linears_) {
       const std::string name = input_name(linear.input, linear.layer);
@@ -158,8 +151,8 @@ class Analyzer {
           input.capped = is_capped(calibrated.absmax, arc->info.residual);
         }
       }
-      for (const Candidate& format : formats_)
-        input.format_variant.push_back(input.variant(format.spec, &input.unchanged));
+      for (const QuantSpec& spec : options_.formats)
+        input.format_variant.push_back(input.variant(spec, &input.unchanged));
       input.input =
           std::make_unique<InputProbe>(group.input, input.linears[0].layer, calibrated, options_.spec, arc);
       input.output = std::make_unique<OutputProbe>(checkpoint_, std::move(linears), input.variants);
@@ -186,9 +179,11 @@ class Analyzer {
     linear.output_square = input.output->output_square(l);
     for (std::size_t m = 0; m < methods_.size(); ++m)
       linear.methods[methods_[m].name] = input.output->error(l, input.method_variant[m]);
-    for (std::size_t f = 0; f < formats_.size(); ++f)
-      linear.formats[formats_[f].name] = {input.output->error(l, input.format_variant[f]),
-                                          bits_per_weight(formats_[f].spec, {info.out, info.in})};
+    for (std::size_t f = 0; f < options_.formats.size(); ++f) {
+      const QuantSpec& spec = options_.formats[f];
+      linear.formats[std::string(format_name(spec.format))] = {
+          input.output->error(l, input.format_variant[f]), bits_per_weight(spec, {info.out, info.in})};
+    }
     return linear;
   }
 
@@ -198,7 +193,6 @@ class Analyzer {
   std::vector<LinearInfo> linears_;
   std::vector<LinearSource> sources_;
   std::vector<Method> methods_;
-  std::vector<Candidate> formats_;
   std::map<std::string, Watched, std::less<>> watched_;
 };
 

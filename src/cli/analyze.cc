@@ -14,7 +14,9 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "core/fail.h"
+#include "io/mapped_file.h"
 #include "io/output.h"
+#include "io/sha256.h"
 #include "io/text.h"
 #include "model/tokenizer.h"
 #include "report/report.h"
@@ -168,6 +170,13 @@ void run(const Options& options) {
   analysis.model = options.model;
   analysis.stats = options.stats;
   analysis.texts = options.texts;
+  for (const std::string& path : options.texts)
+    if (std::ranges::count(stats.sources, sha256(MappedFile(path).bytes())))
+      analysis.findings.insert(
+          analysis.findings.begin(),
+          fmt::format(
+              "the statistics were made from {} too, so it hides what they miss: analyze another text",
+              path));
   write_text_file(options.out, dump_json(to_json(analysis)));
   print_analysis(analysis);
 }

@@ -17,6 +17,7 @@ done
 analyze=("$tool" analyze "$model" --stats "$work/stats" --text "$work/other" "$work/text" --windows 3 --seq-len 64 --cap-percent 30)
 check "analyze" expect 0 "${analyze[@]}" -o "$work/analysis.json"
 check "a table of methods" says "smoothquant"
+check "a text of calibration is named" says "made from $work/text"
 check "findings in words" says "error bound of residual channels"
 check "one thread, the same bytes" expect 0 "${analyze[@]}" --threads 1 -o "$work/again.json"
 check "compared" cmp "$work/analysis.json" "$work/again.json"
