@@ -89,8 +89,8 @@ std::int64_t halfbyte_w4_tile_bytes(const HalfbyteDequantize* weights) {
   return bytes;
 }
 
-std::int64_t halfbyte_w4_workspace(const HalfbyteDequantize* weights) {
-  return halfbyte::cuda::matmul_w4a16_workspace(weights->rows, weights->columns);
+std::int64_t halfbyte_w4_workspace(const HalfbyteDequantize* weights, std::int64_t m) {
+  return halfbyte::cuda::matmul_w4a16_workspace(m, weights->rows, weights->columns);
 }
 
 int halfbyte_w4_pack(const HalfbyteMatmul* call, void* stream) {

@@ -113,8 +113,25 @@ TEST(MatmulW4A16, ShapesCoverEveryTileOnce) {
         const std::int64_t rows_of_group = std::int64_t{s.warps_rows} * s.row_tiles;
         ASSERT_GE(s.groups * rows_of_group, row_tiles) << to_string(s);
         ASSERT_LT((s.groups - 1) * rows_of_group, row_tiles) << to_string(s);
-        ASSERT_GE(small_m_workspace(s, row_tiles * 16), 0);
+        ASSERT_GE(small_m_workspace(s, row_tiles * 16), 4 * kWorkspaceCounters);
+        if (s.splits > 1) {
+          ASSERT_LE(s.groups, kWorkspaceCounters);
+        }
+        for (const std::int64_t m : {17, 32, 33, 64, 100, 128, 200, 256, 512, 4096}) {
+          const WideShape w = wide_shape(m, row_tiles, column_tiles, multiprocessors);
+          ASSERT_GE(std::int64_t{w.m_blocks} * w.activations, m) << to_string(w);
+          ASSERT_LT(std::int64_t{w.m_blocks - 1} * w.activations, m) << to_string(w);
+          ASSERT_GE(std::int64_t{w.row_blocks} * kWideRows, row_tiles * kTileRows) << to_string(w);
+          ASSERT_LT(std::int64_t{w.row_blocks - 1} * kWideRows, row_tiles * kTileRows) << to_string(w);
+          ASSERT_GE(std::int64_t{w.splits} * w.column_tiles, column_tiles) << to_string(w);
+          ASSERT_LT(std::int64_t{w.splits - 1} * w.column_tiles, column_tiles) << to_string(w);
+          if (w.splits > 1) {
+            ASSERT_LE(w.splits * w.row_blocks * w.m_blocks, multiprocessors) << to_string(w);
+          }
+        }
       }
+  EXPECT_EQ(to_string(wide_shape(50, 256, 64, 132)),
+            "wide: 128 rows x 64 activations, 32 x 1 blocks x 4 splits of 16 tiles");
   EXPECT_EQ(to_string(small_m_shape(896, 64, 132)),
             "small_m: 1 splits x 128 groups of 16 x 1 warps, 7 rows of tiles each");
   EXPECT_EQ(small_m_shape(1792, 128, 132),

@@ -80,7 +80,7 @@ class Library:
         """Weights (a `Weights`) packed for products with m rows of activations; returns the call for matmul()."""
         call = _Matmul(weights=weights.call, m=m)
         tiles = torch.empty(self._lib.halfbyte_w4_tile_bytes(ctypes.byref(weights.call)), dtype=torch.uint8, device="cuda")
-        size = self._lib.halfbyte_w4_workspace(ctypes.byref(weights.call))
+        size = self._lib.halfbyte_w4_workspace(ctypes.byref(weights.call), ctypes.c_int64(m))
         call.keep = tiles, torch.zeros(max(size, 16), dtype=torch.uint8, device="cuda"), weights
         call.tiles, call.workspace = (part.data_ptr() for part in call.keep[:2])
         self._run(self._lib.halfbyte_w4_pack, call)

@@ -45,13 +45,19 @@ __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
       : "memory");
 }
 __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, int parity) {
+#if __CUDA_ARCH__ >= 900
+#define HB_WAIT "try_wait"  // sleeps for a while
+#else
+#define HB_WAIT "test_wait"
+#endif
   std::uint32_t done = 0;
   while (!done)
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(shared_address(barrier)), "r"(parity)
-        : "memory");
+    asm volatile("{\n.reg .pred p;\nmbarrier." HB_WAIT
+                 ".parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "memory");
+#undef HB_WAIT
 }
 
 }  // namespace halfbyte::cuda

@@ -15,6 +15,7 @@ int launch_dequantize_flat(const DequantizeParams&, DType, bool, const LaunchSha
 int launch_dequantize_rows(const DequantizeParams&, DType, Stream) { return 1; }
 int launch_dequantize_bytes(const DequantizeParams&, DType, bool, int, Stream) { return 1; }
 int launch_pack_w4(const PackW4Params&, Stream) { return 1; }
+int launch_wide(const WideParams&, W4Scales, DType, Stream) { return 1; }
 int launch_small_m(const SmallMParams&, W4Scales, DType, Stream) { return 1; }
 int launch_quantize_flat(const QuantizeParams&, Stream) { return 1; }
 int launch_quantize_int8(const QuantizeParams&, Stream) { return 1; }

@@ -27,8 +27,9 @@ void pack_w4(const QuantSpec& spec, std::int64_t rows, std::int64_t columns, con
 
 // out[m, N] = activations[m, K] W^T + bias[N], all of `dtype`, which is bf16 or f16; activations and out aligned to 16 bytes.
 //   sums    float32, the same bits in every run
-//   levels  of nf4 and fp4 are rounded to `dtype` before they are multiplied, those of the other formats are exact there;
-//           block scales enter as float32 (nvfp4: exactly, into the weight), the global scale at the end
+//   weights  with up to 16 activations (or not on Hopper): levels of nf4 and fp4 are rounded to `dtype`, those of the other
+//            formats are exact there; block scales multiply sums in float32 (nvfp4: the weight, exactly). With more: the
+//            weights that dequantize() gives, rounded to `dtype`. nvfp4's global scale multiplies at the end either way
 struct MatmulW4A16Call {
   W4Weights weights;
   std::int64_t m = 0;
@@ -40,8 +41,9 @@ struct MatmulW4A16Call {
       nullptr;  // [matmul_w4a16_workspace()], zero before the first call and left so that it serves the next
 };
 
-// Bytes of workspace for weights[rows, columns] on the current device, for any m. Aligned to 16.
-std::int64_t matmul_w4a16_workspace(std::int64_t rows, std::int64_t columns);
+// Bytes of workspace for weights[rows, columns] and up to m activations on the current device. Aligned to 256. One workspace
+// serves weights of any shape for which it is large enough, one call after the other.
+std::int64_t matmul_w4a16_workspace(std::int64_t m, std::int64_t rows, std::int64_t columns);
 
 // Allocates nothing, waits for nothing. Throws as dequantize() does.
 void matmul_w4a16(const MatmulW4A16Call& call, Stream stream);

@@ -3,147 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
-#include "device/cuda/mma.cuh"
-#include "formats/hd.h"
-#include "ops/matmul_w4a16/params.h"
+#include "ops/matmul_w4a16/kernel_w4.cuh"
 
 namespace halfbyte::cuda {
-
-// ---- activations ----------------------------------------------------------------------------------------------------
-
-struct ActBf16 {
-  static constexpr int kScaleShift = 4;  // an E4M3 shifted so is a BF16 of 2^-120 times its value
-  __device__ static std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
-    std::uint32_t product;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
-    return product;
-  }
-  __device__ static void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    mma_bf16(c, a, b0, b1);
-  }
-  __device__ static std::uint16_t round(float x) { return static_cast<std::uint16_t>(pack_bf16(x, 0.0f)); }
-  __device__ static float widen(std::uint16_t x) { return bits_float(static_cast<std::uint32_t>(x) << 16); }
-};
-
-struct ActFp16 {
-  static constexpr int kScaleShift = 7;  // of 2^-8 times its value
-  __device__ static std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
-    std::uint32_t product;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-    return product;
-  }
-  __device__ static void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    mma_fp16(c, a, b0, b1);
-  }
-  __device__ static std::uint16_t round(float x) { return static_cast<std::uint16_t>(pack_fp16(x, 0.0f)); }
-  __device__ static float widen(std::uint16_t x) {
-    float low, high;
-    widen_fp16(x, low, high);
-    return low;
-  }
-};
-
-// ---- scales ---------------------------------------------------------------------------------------------------------
-
-// What a lane knows of the scales of a tile's rows g and g + 8, loaded some time before it is used. at: the tile's scales.
-// Row is what a whole row of tiles shares. unit: the lane's row g and the first column, in units of 32 columns counted over
-// the whole tensor.
-struct NoRow {
-  __device__ void load(const SmallMParams&, unsigned) {}
-};
-
-// Scales that multiply the weights before they are multiplied: E4M3 times E2M1 has at most 6 bits, so the product is exact in
-// both 16-bit types. A lane's codes of a row are one block.
-struct ScalesInWeights {
-  static constexpr bool kInWeights = true;
-  static constexpr int kPerRow = 4, kBytes = 1;
-  using Row = NoRow;
-  std::uint32_t both = 0;
-  __device__ void load(const SmallMParams&, const std::uint8_t* at, unsigned) {
-    both = load_once(reinterpret_cast<const std::uint16_t*>(at) + threadIdx.x % 32);
-  }
-};
-
-// Scales that multiply sums: kPerRow of them in a row of a tile, of 64 / kPerRow columns each. [half][row g, row g + 8]
-struct ScalesE8m0 {
-  static constexpr bool kInWeights = false;
-  static constexpr int kPerRow = 2, kBytes = 1;
-  using Row = NoRow;
-  std::uint32_t codes = 0;
-  __device__ void load(const SmallMParams&, const std::uint8_t* at, unsigned) {
-    codes = load_once(reinterpret_cast<const std::uint32_t*>(at) + threadIdx.x % 32 / 4);
-  }
-  __device__ float value(const SmallMParams&, const float*, const Row&, int i) const {
-    const std::uint32_t code = codes >> (8 * i) & 0xFFu;
-    return bits_float(code ? code << 23 : 0x00400000u);
-  }
-};
-
-template <int kHalves>
-struct ScalesF32 {
-  static constexpr bool kInWeights = false;
-  static constexpr int kPerRow = kHalves, kBytes = 4;
-  using Row = NoRow;
-  std::conditional_t<kHalves == 1, uint2, uint4> bits{};
-  __device__ void load(const SmallMParams&, const std::uint8_t* at, unsigned) {
-    bits = load_once(reinterpret_cast<const decltype(bits)*>(at) + threadIdx.x % 32 / 4);
-  }
-  __device__ float value(const SmallMParams&, const float*, const Row&, int i) const {
-    if constexpr (kHalves == 2)
-      if (i >= 2) return bits_float(i == 2 ? bits.z : bits.w);
-    return bits_float(i == 0 ? bits.x : bits.y);
-  }
-};
-
-// The nested absmax of the block that holds column `unit` of row g or, down 8, of row g + 8.
-__device__ __forceinline__ float nested_absmax(const SmallMParams& p, unsigned unit, int down) {
-  const unsigned group =
-      (unit + static_cast<unsigned>(down) * static_cast<unsigned>(p.columns / 32)) >> p.group_shift;
-  return __ldg(p.nested + min(group, p.last_group));
-}
-
-template <int kHalves>
-struct ScalesNested {
-  static constexpr bool kInWeights = false;
-  static constexpr int kPerRow = kHalves, kBytes = 1;
-  using Row = NoRow;
-  std::uint32_t codes = 0;
-  float nested[2 * kHalves] = {};
-  __device__ void load(const SmallMParams& p, const std::uint8_t* at, unsigned unit) {
-    const unsigned g = threadIdx.x % 32 / 4;
-    if constexpr (kHalves == 1)
-      codes = load_once(reinterpret_cast<const std::uint16_t*>(at) + g);
-    else
-      codes = load_once(reinterpret_cast<const std::uint32_t*>(at) + g);
-#pragma unroll
-    for (int i = 0; i < 2 * kHalves; ++i) nested[i] = nested_absmax(p, unit + i / 2, i % 2 * 8);
-  }
-  __device__ float value(const SmallMParams& p, const float* map, const Row&, int i) const {
-    return add_rn(mul_rn(map[codes >> (8 * i) & 0xFFu], nested[i]), p.offset);
-  }
-};
-
-// The same where the 256 columns of a warp lie in one group of absmax values: K % 256 == 0, blocks of 64 and more.
-struct ScalesNestedRows {
-  static constexpr bool kInWeights = false;
-  static constexpr int kPerRow = 1, kBytes = 1;
-  struct Row {
-    float nested[2];
-    __device__ void load(const SmallMParams& p, unsigned unit) {
-      nested[0] = nested_absmax(p, unit, 0);
-      nested[1] = nested_absmax(p, unit, 8);
-    }
-  };
-  std::uint32_t codes = 0;
-  __device__ void load(const SmallMParams&, const std::uint8_t* at, unsigned) {
-    codes = load_once(reinterpret_cast<const std::uint16_t*>(at) + threadIdx.x % 32 / 4);
-  }
-  __device__ float value(const SmallMParams& p, const float* map, const Row& row, int i) const {
-    return add_rn(mul_rn(map[codes >> (8 * i) & 0xFFu], row.nested[i]), p.offset);
-  }
-};
 
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
@@ -166,9 +29,6 @@ static_assert(kSmallMThreads == 2 * 2 * 8 * kTileRows);
 inline constexpr int kSmallMSharedBytes = kPairTableBytes + kMapBytes + kSmallMWarps * kSumsOfWarp * 4;
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
-
-template <class Scales>
-inline constexpr int kTileBytes = kTileCodeBytes + kTileRows* Scales::kPerRow* Scales::kBytes;
 
 // A lane's part of a tile.
 template <class Scales>
@@ -269,13 +129,6 @@ __device__ __forceinline__ void load_activations(const SmallMParams& p, int acti
   b[4] = high.x, b[5] = high.y, b[6] = high.z, b[7] = high.w;
 }
 
-template <class Act>
-__device__ __forceinline__ void finish(const SmallMParams& p, int m, int n, float sum, float factor) {
-  sum *= factor;
-  if (p.bias) sum += Act::widen(static_cast<const std::uint16_t*>(p.bias)[n]);
-  static_cast<std::uint16_t*>(p.out)[static_cast<std::int64_t>(m) * p.rows + n] = Act::round(sum);
-}
-
 // Where a lane finds its parts of the tiles of its warp's columns, in one row of tiles after the other.
 template <class Scales>
 struct TileReader {
@@ -296,7 +149,8 @@ struct TileReader {
   }
   __device__ void load(const SmallMParams& p, int j, TilePart<Scales>& part) const {
     part.codes = load_once(reinterpret_cast<const uint4*>(codes + j * kTileBytes<Scales>));
-    part.scales.load(p, scales + j * kTileBytes<Scales>, unit + 2 * static_cast<unsigned>(j));
+    part.scales.template load<FromGlobal>(p, scales + j * kTileBytes<Scales>,
+                                          unit + 2 * static_cast<unsigned>(j));
   }
   __device__ void next_row() { codes += stride, scales += stride, unit += unit_stride; }
 };
@@ -338,8 +192,7 @@ __global__ void __launch_bounds__(kSmallMThreads, 1) matmul_small_m(const __grid
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m)
       load_activations<Scales::kInWeights>(p, m * 8 + g, first_column + j, b[j][m]);
-  float factor = p.global_scale ? __ldg(p.global_scale) : 1.0f;
-  if (p.global_divides) factor = 1.0f / factor;
+  const float factor = global_factor(p);
 #pragma unroll
   for (int i = 0; i < 256 * 8; i += kSmallMThreads) {
     const unsigned byte = (static_cast<unsigned>(i) + threadIdx.x) / 8, high = p.levels[byte >> 4],
@@ -370,7 +223,7 @@ __global__ void __launch_bounds__(kSmallMThreads, 1) matmul_small_m(const __grid
       const int row = (block_row + row_warp * row_tiles + first + tile) * kTileRows + n;
       if (half || tile >= count || m >= p.m || row >= p.rows) continue;
       if (p.shape.splits == 1)
-        finish<Act>(p, m, row, sum, factor);
+        finish<Act>(p, p.out, m, row, sum, factor);
       else
         __stcg(p.partial + blockIdx.y * split_size + static_cast<std::int64_t>(m) * p.rows + row, sum);
     }
@@ -432,7 +285,7 @@ __global__ void __launch_bounds__(kSmallMThreads, 1) matmul_small_m(const __grid
         if (m < p.m) sums[m] += __ldcg(partial + s * split_size + static_cast<std::int64_t>(m) * p.rows);
 #pragma unroll
     for (int m = 0; m < 8 * kMTiles; ++m)
-      if (m < p.m) finish<Act>(p, m, first + i, sums[m], factor);
+      if (m < p.m) finish<Act>(p, p.out, m, first + i, sums[m], factor);
   }
 }
 

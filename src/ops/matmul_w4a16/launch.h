@@ -19,6 +19,7 @@ enum class W4Scales : std::uint8_t {
 };
 
 int launch_pack_w4(const PackW4Params& params, Stream stream);
+int launch_wide(const WideParams& params, W4Scales scales, DType dtype, Stream stream);
 int launch_small_m(const SmallMParams& params, W4Scales scales, DType dtype, Stream stream);
 
 }  // namespace halfbyte::cuda

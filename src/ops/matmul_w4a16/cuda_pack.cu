@@ -1,7 +1,7 @@
-// Launches the matmul_w4a16 kernels: one instance for each kind of scales, type and number of activations.
+// Packs 4-bit weights into tiles on the device.
 #include <cuda_runtime_api.h>
 
-#include "ops/matmul_w4a16/kernel_small_m.cuh"
+#include "core/shape.h"
 #include "ops/matmul_w4a16/launch.h"
 
 namespace halfbyte::cuda {
@@ -41,50 +41,11 @@ __global__ void __launch_bounds__(256) pack_tiles(const __grid_constant__ PackW4
   }
 }
 
-template <class Act, class Scales, int kMTiles>
-void run(const SmallMParams& params, Stream stream) {
-  const auto kernel = matmul_small_m<Act, Scales, kMTiles>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmallMSharedBytes);
-  const dim3 grid(static_cast<unsigned>(params.shape.groups), static_cast<unsigned>(params.shape.splits));
-  kernel<<<grid, kSmallMThreads, kSmallMSharedBytes, stream>>>(params);
-}
-
-template <class Act, class Scales>
-void run(const SmallMParams& params, Stream stream) {
-  params.m <= 8 ? run<Act, Scales, 1>(params, stream) : run<Act, Scales, 2>(params, stream);
-}
-
-template <class Act>
-void run(const SmallMParams& params, W4Scales scales, Stream stream) {
-  switch (scales) {
-    case W4Scales::e4m3_sixteens:
-      return run<Act, ScalesInWeights>(params, stream);
-    case W4Scales::e8m0_halves:
-      return run<Act, ScalesE8m0>(params, stream);
-    case W4Scales::f32:
-      return run<Act, ScalesF32<1>>(params, stream);
-    case W4Scales::f32_halves:
-      return run<Act, ScalesF32<2>>(params, stream);
-    case W4Scales::nested_rows:
-      return run<Act, ScalesNestedRows>(params, stream);
-    case W4Scales::nested:
-      return run<Act, ScalesNested<1>>(params, stream);
-    case W4Scales::nested_halves:
-      return run<Act, ScalesNested<2>>(params, stream);
-  }
-}
-
 }  // namespace
 
 int launch_pack_w4(const PackW4Params& params, Stream stream) {
   const std::int64_t tiles = params.layout.row_tiles * params.layout.column_tiles;
   pack_tiles<<<static_cast<unsigned>(ceil_div(tiles, 8)), 256, 0, stream>>>(params);
-  return cudaGetLastError();
-}
-
-int launch_small_m(const SmallMParams& params, W4Scales scales, DType dtype, Stream stream) {
-  if (dtype == DType::bf16) run<ActBf16>(params, scales, stream);
-  if (dtype == DType::f16) run<ActFp16>(params, scales, stream);
   return cudaGetLastError();
 }
 
