@@ -6,11 +6,15 @@
 #include <map>
 #include <memory>
 
+#include "checkpoint/export.h"
 #include "cli/commands.h"
+#include "cli/export_to.h"
 #include "cli/options.h"
 #include "cli/plan_options.h"
 #include "cli/progress.h"
+#include "core/fail.h"
 #include "io/output.h"
+#include "io/text.h"
 #include "quantize/write.h"
 
 namespace halfbyte::cli {
@@ -19,8 +23,8 @@ namespace {
 
 struct Options {
   PlanSettings settings;
-  std::string out;
-  bool overwrite = false, resume = false;
+  ExportTarget target;
+  bool resume = false;
   int threads = 1;
 };
 
@@ -82,8 +86,16 @@ void run(const Options& options) {
 
   const std::filesystem::path inputs[] = {options.settings.model, options.settings.stats,
                                           options.settings.plan};
-  refuse_overwriting(options.out, inputs);
-  OutputDirectory out(options.out, options.overwrite, options.resume ? Unfinished::keep : Unfinished::remove);
+  const ExportTarget& target = options.target;
+  const bool own = target.to == "halfbyte";
+  if (!own && target.to != "gguf" && !find_export_format(target.to))
+    fail_input("--export is {}, expected halfbyte, bitsandbytes, compressed-tensors, modelopt or gguf",
+               quote(target.to));
+  if (own && target.max_shard_size) fail_input("--max-shard-size applies to exports of folders only");
+  refuse_overwriting(target.out, inputs);
+  // An export is made from a whole checkpoint of our own, which is gone afterwards.
+  OutputDirectory out(own ? target.out : target.out + ".halfbyte", target.overwrite,
+                      options.resume ? Unfinished::keep : Unfinished::remove);
   const RunRecord record = planned.record();
   QuantizeSummary summary;
   {
@@ -95,7 +107,12 @@ void run(const Options& options) {
          .progress = [&](std::int64_t done, const std::string& name) { progress.update(done, name); }},
         planned.producers);
   }
-  out.commit();
+  if (own) {
+    out.commit();
+  } else {
+    export_to(Checkpoint(out.temporary()), target);
+    std::filesystem::remove_all(out.temporary());
+  }
   if (summary.taken_over)
     fmt::print(stderr, "{} of {} tensors were there from an earlier run\n", summary.taken_over,
                plan.tensors.size());
@@ -103,7 +120,7 @@ void run(const Options& options) {
   print_residuals(plan);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print("\n{}: {:.1f} MB in {:.2f} s, peak memory {:.0f} MB\n", options.out,
+  fmt::print("\n{}: {:.1f} MB in {:.2f} s, peak memory {:.0f} MB\n", target.out,
              1e-6 * static_cast<double>(summary.file_bytes),
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
              static_cast<double>(usage.ru_maxrss) / 1024.0);
@@ -115,12 +132,17 @@ void add_quantize(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("quantize", "Round a model's linear layers to a 4- or 8-bit format");
   add_plan_settings(*command, options->settings, true);
-  command->add_option("-o,--output", options->out, "Directory to write; appears only when complete")
+  command->add_option("-o,--output", options->target.out, "Directory to write; appears only when complete")
       ->required();
+  command
+      ->add_option(
+          "--export", options->target.to,
+          "The layout to write: halfbyte, bitsandbytes, compressed-tensors, modelopt, or gguf (a file)")
+      ->capture_default_str();
+  add_export_options(*command, options->target);
   command->add_flag(
       "--resume", options->resume,
       "Keep what is finished where the run is stopped, and go on with it when the same command is run again");
-  command->add_flag("--overwrite", options->overwrite, "Replace the output directory if it is a model");
   add_threads(*command, options->threads);
   command->footer(
       "Examples:\n  halfbyte quantize smollm2 -o smollm2-nf4 --format nf4 --double-quant\n"
@@ -128,7 +150,10 @@ void add_quantize(CLI::App& app) {
       "lm_head,layers.0\n"
       "  halfbyte quantize smollm2 -o smollm2-arc --format nvfp4 --activations same --method arc --stats "
       "stats.safetensors --residual percent=10\n"
-      "  halfbyte quantize smollm2 -o smollm2-arc --plan plan.json --resume");
+      "  halfbyte quantize smollm2 -o smollm2-arc --plan plan.json --resume\n"
+      "  halfbyte quantize smollm2 -o smollm2-vllm --format nvfp4 --activations same --activation-scope "
+      "static --stats "
+      "stats.safetensors --export compressed-tensors");
   command->callback([options] { run(*options); });
 }
 

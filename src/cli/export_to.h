@@ -1,0 +1,24 @@
+// What convert and quantize --export share: writing a checkpoint for another engine.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+
+namespace halfbyte::cli {
+
+struct ExportTarget {
+  std::string to = "halfbyte", out, linears = "bf16";
+  std::uint64_t max_shard_size = 0;
+  bool weights_only = false, allow_rounding = false, overwrite = false;
+};
+
+// --max-shard-size, --weights-only, --allow-rounding, --overwrite; not --to and --output, which the commands name themselves.
+void add_export_options(CLI::App& command, ExportTarget& target);
+
+// Writes target.out, a folder or for gguf a file, and prints what it became.
+void export_to(const Checkpoint& checkpoint, const ExportTarget& target);
+
+}  // namespace halfbyte::cli
