@@ -115,6 +115,11 @@ class Exporter {
       stacked += shape.size() > 2;
       if (shape.size() == 2 && name.ends_with(".weight")) dtype = checkpoint_.dtype(name);
     }
+    // Arrays of inputs, which only halfbyte's own format has.
+    std::vector<TensorSpec> inputs;
+    for (const auto& [name, info] : quantization_.inputs)
+      for (TensorSpec& spec : input_specs(name, info)) inputs.push_back(std::move(spec));
+    specs.insert(specs.end(), inputs.begin(), inputs.end());
     ShardedWriter writer(out, specs, {{"format", "pt"}}, options_.max_shard_bytes);
     std::int64_t done = 0;
     for (const std::string& name : names) {
@@ -125,6 +130,7 @@ class Exporter {
       checkpoint_.drop(name);
       if (progress) progress(++done, static_cast<std::int64_t>(names.size()));
     }
+    for (const TensorSpec& spec : inputs) writer.append(spec.name, checkpoint_.files().at(spec.name).data);
     writer.finish();
     write_config(out, dtype);
     summary_.files = static_cast<std::int64_t>(writer.files());

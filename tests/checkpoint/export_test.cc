@@ -77,10 +77,13 @@ void write_nvfp4(const std::filesystem::path& dir, GlobalScaleRule rule, float g
   }
   quantization.tensors[kUp + ".weight"] = info;
   std::vector<TensorSpec> specs = part_specs(kUp + ".weight", info);
+  if (method.scaled) specs.push_back({"input.scale", DType::f32, {64}});
   specs.push_back({"model.layers.0.mlp.down_proj.weight", DType::bf16, {2, 2}});
   SafetensorsWriter writer(dir / "model.safetensors", specs, {});
   append_parts(writer, kUp + ".weight", tensor);
   writer.append("model.layers.0.mlp.down_proj.weight", std::vector<std::byte>(8));
+  const std::vector<float> scale(64, 0.5f);
+  if (method.scaled) writer.append("input.scale", std::as_bytes(std::span(scale)));
   writer.finish();
   write_text_file(dir / "config.json",
                   dump_json({{"model_type", "llama"}, {"quantization_config", to_json(quantization)}}));
@@ -173,6 +176,17 @@ TEST(Export, RefusesWhatTheOtherCannotSay) {
   write_nvfp4(dir.path(), GlobalScaleRule::pow2, 0x1p-14f, 0x1p-9f, {.method = "hadamard", .hadamard = 64});
   EXPECT_NE(refusal(dir.path(), compressed_tensors, {.weights_only = true}).find("hadamard"),
             std::string::npos);
+}
+
+TEST(Export, HalfbytesOwnKeepTheirInputs) {
+  const test::Scratch dir;
+  write_nvfp4(dir.path(), GlobalScaleRule::pow2, 0x1p-14f, 0x1p-9f,
+              {.method = "smoothquant", .scaled = true});
+  const Exported same(dir.path(), ExportFormat::halfbyte, {.max_shard_bytes = 300});
+  EXPECT_GT(same.summary.files, 1);
+  expect_same_values(Checkpoint(dir.path()), *same.checkpoint);
+  EXPECT_EQ(same.checkpoint->input("input").scale, std::vector<float>(64, 0.5f));
+  EXPECT_EQ(same.checkpoint->config(), Checkpoint(dir.path()).config());
 }
 
 TEST(Export, WeightsOnlyLeavesActivationsOut) {
