@@ -90,6 +90,23 @@ void write_manifest(const fs::path& dir, Manifest manifest) {
   write_text_file(dir / kManifestName, text);
 }
 
+void write_manifest(const fs::path& dir, const RunRecord& run, ThreadPool& pool) {
+  Manifest manifest{.run = run, .files = {}, .tensors = {}};
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (!is_tensor_file(entry.path())) continue;
+    const SafetensorsFile file(entry.path(), Mapping::by_tensor);
+    manifest.files[entry.path().filename().string()] = {file.size(), header_sha256(file)};
+    std::vector<std::string> sums(file.tensors().size());
+    pool.parallel_for(static_cast<std::int64_t>(sums.size()), [&](std::int64_t i) {
+      const std::string& name = file.tensors()[static_cast<std::size_t>(i)].name;
+      sums[static_cast<std::size_t>(i)] = sha256(file.at(name).data);
+      file.drop(name);
+    });
+    for (std::size_t i = 0; i < sums.size(); ++i) manifest.tensors[file.tensors()[i].name] = sums[i];
+  }
+  write_manifest(dir, std::move(manifest));
+}
+
 std::vector<std::string> calibration_texts(const fs::path& dir) {
   std::vector<std::string> sums;
   if (!fs::exists(dir / kManifestName)) return sums;

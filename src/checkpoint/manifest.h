@@ -54,6 +54,9 @@ std::vector<std::string> calibration_texts(const std::filesystem::path& dir);
 // Adds every file of the folder that is not listed yet and writes the manifest there.
 void write_manifest(const std::filesystem::path& dir, Manifest manifest);
 
+// The same with the sums of all tensors taken from the folder's own .safetensors files.
+void write_manifest(const std::filesystem::path& dir, const RunRecord& run, ThreadPool& pool);
+
 // Everything in which the folder differs from its manifest, as sentences; empty where it is as it was written. Throws where
 // there is no manifest.
 std::vector<std::string> check_manifest(const std::filesystem::path& dir, ThreadPool& pool);

@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/export_to.h"
+#include "cli/options.h"
 
 namespace halfbyte::cli {
 
@@ -10,6 +11,7 @@ void add_convert(CLI::App& app) {
   struct Options {
     std::string model;
     ExportTarget target;
+    int threads = 1;
   };
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
@@ -34,7 +36,17 @@ void add_convert(CLI::App& app) {
       "Only what the other layout can hold exactly is converted; anything else is refused with the reason.\n"
       "Examples:\n  halfbyte convert smollm2-nvfp4 --to compressed-tensors -o smollm2-nvfp4-vllm\n"
       "  halfbyte convert smollm2-nvfp4 --to gguf -o smollm2-nvfp4.gguf");
-  command->callback([options] { export_to(Checkpoint(options->model), options->target); });
+  add_threads(*command, options->threads);
+  command->callback([options] {
+    ThreadPool pool(options->threads);
+    const Checkpoint checkpoint(options->model);
+    const RunRecord run{.tool = "halfbyte " HALFBYTE_VERSION,
+                        .model = model_fingerprint(checkpoint, pool),
+                        .stats = {},
+                        .plan = {},
+                        .options = {}};
+    export_to(checkpoint, options->target, run, pool);
+  });
 }
 
 }  // namespace halfbyte::cli

@@ -35,7 +35,8 @@ void to_gguf(const Checkpoint& checkpoint, const ExportTarget& target) {
              1e-6 * static_cast<double>(result.bytes));
 }
 
-void to_folder(const Checkpoint& checkpoint, const ExportTarget& target) {
+void to_folder(const Checkpoint& checkpoint, const ExportTarget& target, const RunRecord& run,
+               ThreadPool& pool) {
   const auto format = find_export_format(target.to);
   if (!format)
     fail_input("--to is {}, expected halfbyte, bitsandbytes, compressed-tensors, modelopt or gguf",
@@ -53,6 +54,7 @@ void to_folder(const Checkpoint& checkpoint, const ExportTarget& target) {
                                  .allow_rounding = target.allow_rounding},
                                 [&](std::int64_t done, std::int64_t) { progress.update(done); });
   }
+  write_manifest(out.temporary(), run, pool);
   out.commit();
   for (const std::string& note : summary.notes) fmt::print(stderr, "note: {}\n", note);
   fmt::print("{}: {}, {} quantized and {} other tensors, {:.1f} MB in {} file{}\n", target.out, target.to,
@@ -74,11 +76,12 @@ void add_export_options(CLI::App& command, ExportTarget& target) {
   command.add_flag("--overwrite", target.overwrite, "Replace the output if it is a model");
 }
 
-void export_to(const Checkpoint& checkpoint, const ExportTarget& target) {
+void export_to(const Checkpoint& checkpoint, const ExportTarget& target, RunRecord run, ThreadPool& pool) {
+  run.options["export"] = target.to;
   if (target.to == "gguf")
     to_gguf(checkpoint, target);
   else
-    to_folder(checkpoint, target);
+    to_folder(checkpoint, target, run, pool);
 }
 
 }  // namespace halfbyte::cli

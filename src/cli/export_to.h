@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
 
 namespace halfbyte::cli {
 
@@ -18,7 +19,8 @@ struct ExportTarget {
 // --max-shard-size, --weights-only, --allow-rounding, --overwrite; not --to and --output, which the commands name themselves.
 void add_export_options(CLI::App& command, ExportTarget& target);
 
-// Writes target.out, a folder or for gguf a file, and prints what it became.
-void export_to(const Checkpoint& checkpoint, const ExportTarget& target);
+// Writes target.out, a folder with a manifest or for gguf a file, and prints what it became. run: what the checkpoint was made
+// from; the layout is added to its options.
+void export_to(const Checkpoint& checkpoint, const ExportTarget& target, RunRecord run, ThreadPool& pool);
 
 }  // namespace halfbyte::cli

@@ -110,7 +110,7 @@ void run(const Options& options) {
   if (own) {
     out.commit();
   } else {
-    export_to(Checkpoint(out.temporary()), target);
+    export_to(Checkpoint(out.temporary()), target, record, pool);
     std::filesystem::remove_all(out.temporary());
   }
   if (summary.taken_over)

@@ -81,6 +81,7 @@ if [ -n "${HALFBYTE_SMOLLM2:-}" ]; then  # the tiny model has no rows of whole b
 fi
 check "nothing else is left" [ -z "$(find "$work" -name '*.halfbyte*')" ]
 check "quantize --export bitsandbytes" expect 0 "$tool" quantize "$model" -o "$work/export-bnb" --format nf4 --double-quant --export bitsandbytes
+check "verify the export" expect 0 "$tool" verify "$work/export-bnb" && check "it has a manifest" says "every byte"
 refuse "an unknown layout" "bitsandbytes, compressed-tensors" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --export onnx
 refuse "a layout that cannot hold it" "bitsandbytes" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --export bitsandbytes
 check "verify" expect 0 "$tool" verify "$work/mixed"
