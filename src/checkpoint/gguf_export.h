@@ -32,8 +32,8 @@ struct GgufExport {
 
 // Families: llama, mistral, qwen2, qwen3; formats of quantized layers: nvfp4 (rows a multiple of 64) and mxfp4, codes and scales
 // bit for bit. Throws unsupported, with the layer and the reason, for anything that llama.cpp would compute otherwise: other
-// formats, changed inputs, rope scaling other than linear and llama3, tokenizers other than byte-level BPE with a pre-tokenizer
-// that llama.cpp has a name for.
+// formats, changed inputs, rope scaling other than linear and llama3, tokenizers that neither the name of a pre-tokenizer nor
+// SentencePiece scores describe.
 GgufExport export_gguf(const Checkpoint& checkpoint, const std::filesystem::path& file,
                        const GgufExportOptions& options,
                        const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});

@@ -20,7 +20,7 @@ class Vocabulary {
              std::vector<std::string>& notes)
       : where_(where),
         texts_(static_cast<std::size_t>(rows)),
-        kinds_(static_cast<std::size_t>(rows), kUnused) {
+        kinds_(static_cast<std::size_t>(rows), TokenKind::unused) {
     for (const auto& [text, id] : json_object(json_object(tokenizer, "model", where), "vocab", where).items())
       set(id, text, TokenKind::normal);
     std::int64_t stripping = 0;
@@ -35,49 +35,97 @@ class Vocabulary {
       notes.push_back(fmt::format(
           "{}: added tokens that swallow spaces around them do so in llama.cpp by its own rules", where));
     for (std::size_t id = 0; id < texts_.size(); ++id)
-      if (kinds_[id] == kUnused) texts_[id] = fmt::format("[PAD{}]", id);
+      if (kinds_[id] == TokenKind::unused) texts_[id] = fmt::format("[PAD{}]", id);
   }
 
   std::optional<std::uint32_t> find(const std::string& text) const {
     for (std::size_t id = 0; id < texts_.size(); ++id)
-      if (kinds_[id] != kUnused && texts_[id] == text) return static_cast<std::uint32_t>(id);
+      if (kinds_[id] != TokenKind::unused && texts_[id] == text) return static_cast<std::uint32_t>(id);
     return std::nullopt;
   }
-  std::vector<std::string> take_texts() { return std::move(texts_); }
-  std::vector<std::int32_t> take_kinds() { return std::move(kinds_); }
+  // For tokenizers of the SentencePiece kind: the tokens that stand for bytes, and for what is unknown.
+  void mark_bytes(const std::string& unknown) {
+    for (std::size_t id = 0; id < texts_.size(); ++id) {
+      const std::string& text = texts_[id];
+      if (text.size() == 6 && text.starts_with("<0x") && text.ends_with('>') &&
+          kinds_[id] != TokenKind::unused)
+        kinds_[id] = TokenKind::byte;
+      if (!unknown.empty() && text == unknown) kinds_[id] = TokenKind::unknown;
+    }
+  }
+
+  const std::vector<std::string>& texts() const { return texts_; }
+  const std::vector<TokenKind>& kinds() const { return kinds_; }
 
  private:
-  static constexpr auto kUnused = static_cast<std::int32_t>(TokenKind::unused);
-
   void set(const Json& id, const std::string& text, TokenKind kind) {
     if (!id.is_number_integer() || id < 0 || id >= static_cast<std::int64_t>(texts_.size()))
       fail_input("{}: token {} has the id {}, but the embedding has {} rows", where_, quote(text), id.dump(),
                  texts_.size());
     const auto place = id.get<std::size_t>();
-    if (kinds_[place] != kUnused && texts_[place] != text)
+    if (kinds_[place] != TokenKind::unused && texts_[place] != text)
       fail_input("{}: the tokens {} and {} have the same id {}", where_, quote(texts_[place]), quote(text),
                  place);
     texts_[place] = text;
-    kinds_[place] = static_cast<std::int32_t>(kind);
+    kinds_[place] = kind;
   }
 
   const std::string& where_;
   std::vector<std::string> texts_;
-  std::vector<std::int32_t> kinds_;  // TokenKind
+  std::vector<TokenKind> kinds_;
 };
 
-std::vector<std::string> merges_of(const Json& model, const std::string& where) {
-  std::vector<std::string> merges;
+using Merges = std::vector<std::pair<std::string, std::string>>;
+
+Merges merges_of(const Json& model, const std::string& where) {
+  Merges merges;
   for (const Json& merge : json_array(model, "merges", where)) {
-    if (merge.is_string()) {
-      merges.push_back(merge.get<std::string>());
-    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
-    } else {
-      fail_input("{}: a merge is {}, expected two tokens", where, quote(merge.dump()));
+    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
+      continue;
     }
+    const std::string text = merge.is_string() ? merge.get<std::string>() : "";
+    const std::size_t space = text.find(' ');
+    if (space == text.npos) fail_input("{}: a merge is {}, expected two tokens", where, quote(merge.dump()));
+    merges.emplace_back(text.substr(0, space), text.substr(space + 1));
   }
   return merges;
+}
+
+// Keys of byte-level BPE: the merges, and the name of what splits the text before.
+void byte_level_keys(const Json& tokenizer, const Merges& merges, const std::string& where, GgufKeys& keys) {
+  const auto pre = pre_tokenizer_name(tokenizer);
+  if (!pre)
+    fail(ErrorKind::unsupported,
+         "{}: llama.cpp has no name for its pre-tokenizer and normalizer; smollm, gpt-2, llama-bpe and qwen2 "
+         "are known",
+         where);
+  keys.emplace_back("tokenizer.ggml.model", std::string("gpt2"));
+  keys.emplace_back("tokenizer.ggml.pre", std::string(*pre));
+  keys.emplace_back("tokenizer.ggml.add_space_prefix", false);
+  std::vector<std::string> texts;
+  for (const auto& [left, right] : merges) texts.push_back(left + " " + right);
+  keys.emplace_back("tokenizer.ggml.merges", std::move(texts));
+}
+
+// Keys of the SentencePiece kind: scores instead of merges.
+void sentencepiece_keys(const Json& tokenizer, const Merges& merges, Vocabulary& tokens,
+                        const std::string& where, GgufKeys& keys, std::vector<std::string>& notes) {
+  const auto space = sentencepiece_prefix(tokenizer);
+  if (!space)
+    fail(ErrorKind::unsupported,
+         "{}: its normalizer and pre-tokenizer treat spaces in another way than llama.cpp", where);
+  if (space->only_first)
+    notes.push_back(fmt::format(
+        "{}: after a special token llama.cpp puts a space before the text, which this tokenizer does not",
+        where));
+  tokens.mark_bytes(
+      json_optional_string(json_object(tokenizer, "model", where), "unk_token", where).value_or(""));
+  keys.emplace_back("tokenizer.ggml.model", std::string("llama"));
+  keys.emplace_back("tokenizer.ggml.pre", std::string("default"));
+  keys.emplace_back("tokenizer.ggml.add_space_prefix", space->prefix);
+  keys.emplace_back("tokenizer.ggml.scores",
+                    sentencepiece_scores(tokens.texts(), tokens.kinds(), merges, where));
 }
 
 // Whether the post-processor puts a special token before (or, with `last`, after) a text.
@@ -124,22 +172,14 @@ void gguf_tokenizer_keys(const Checkpoint& checkpoint, std::int64_t vocab, GgufK
   const Json tokenizer = read_json_file(file);
   const Json settings = fs::exists(settings_file) ? read_json_file(settings_file) : Json::object();
   const Json& model = json_object(tokenizer, "model", where);
-  if (json_optional_string(model, "type", where).value_or("BPE") != "BPE" ||
-      json_optional_bool(model, "byte_fallback", where).value_or(false))
-    fail(ErrorKind::unsupported,
-         "{}: only byte-level BPE is written to GGUF; this one is of the SentencePiece kind, whose scores it "
-         "lacks",
-         where);
-  const auto pre = pre_tokenizer_name(tokenizer);
-  if (!pre)
-    fail(ErrorKind::unsupported,
-         "{}: llama.cpp has no name for its pre-tokenizer and normalizer; smollm, gpt-2, llama-bpe and qwen2 "
-         "are known",
-         where);
-
+  if (json_optional_string(model, "type", where).value_or("BPE") != "BPE")
+    fail(ErrorKind::unsupported, "{}: only BPE is written to GGUF", where);
   Vocabulary tokens(tokenizer, vocab, where, notes);
-  keys.emplace_back("tokenizer.ggml.model", std::string("gpt2"));
-  keys.emplace_back("tokenizer.ggml.pre", std::string(*pre));
+  const Merges merges = merges_of(model, where);
+  if (json_optional_bool(model, "byte_fallback", where).value_or(false))
+    sentencepiece_keys(tokenizer, merges, tokens, where, keys, notes);
+  else
+    byte_level_keys(tokenizer, merges, where, keys);
   for (const auto& [name, key] :
        {std::pair("bos", "bos"), {"eos", "eos"}, {"unk", "unknown"}, {"pad", "padding"}}) {
     const auto text = token_text(settings, name);
@@ -153,12 +193,12 @@ void gguf_tokenizer_keys(const Checkpoint& checkpoint, std::int64_t vocab, GgufK
   const Json* processor = json_find(tokenizer, "post_processor");
   keys.emplace_back("tokenizer.ggml.add_bos_token", frames(processor, false));
   keys.emplace_back("tokenizer.ggml.add_eos_token", frames(processor, true));
-  keys.emplace_back("tokenizer.ggml.add_space_prefix", false);
   if (std::string text = chat_template(settings, checkpoint.dir()); !text.empty())
     keys.emplace_back("tokenizer.chat_template", std::move(text));
-  keys.emplace_back("tokenizer.ggml.tokens", tokens.take_texts());
-  keys.emplace_back("tokenizer.ggml.token_type", tokens.take_kinds());
-  keys.emplace_back("tokenizer.ggml.merges", merges_of(model, where));
+  keys.emplace_back("tokenizer.ggml.tokens", tokens.texts());
+  std::vector<std::int32_t> kinds;
+  for (const TokenKind kind : tokens.kinds()) kinds.push_back(static_cast<std::int32_t>(kind));
+  keys.emplace_back("tokenizer.ggml.token_type", std::move(kinds));
 }
 
 }  // namespace halfbyte

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <unordered_map>
 
 #include "checkpoint/gguf_vocab.h"
 #include "core/fail.h"
@@ -125,6 +126,62 @@ Json sentencepiece_bpe(const GgufFile& file, const GgufVocab& vocab) {
         {"vocab", vocab.json()},
         {"merges", std::move(merges)}}},
   };
+}
+
+std::optional<SpacePrefix> sentencepiece_prefix(const Json& tokenizer) {
+  const Json* normalizer = json_find(tokenizer, "normalizer");
+  const Json* splitter = json_find(tokenizer, "pre_tokenizer");
+  const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
+  const Json prepend = {{"type", "Prepend"}, {"prepend", kSpace}};
+  const auto sequence = [](Json list) -> Json {
+    return {{"type", "Sequence"}, {"normalizers", std::move(list)}};
+  };
+  if (!splitter && normalizer) {
+    if (*normalizer == sequence(Json::array({prepend, replace}))) return SpacePrefix{.prefix = true};
+    if (*normalizer == sequence(Json::array({replace})) || *normalizer == replace) return SpacePrefix{};
+  }
+  if (!normalizer && splitter && splitter->value("type", "") == "Metaspace" &&
+      splitter->value("replacement", "") == kSpace && !splitter->value("split", true)) {
+    const std::string scheme = splitter->value("prepend_scheme", "always");
+    return SpacePrefix{.prefix = scheme != "never", .only_first = scheme == "first"};
+  }
+  return std::nullopt;
+}
+
+std::vector<float> sentencepiece_scores(const std::vector<std::string>& texts,
+                                        const std::vector<TokenKind>& kinds,
+                                        const std::vector<std::pair<std::string, std::string>>& merges,
+                                        const std::string& where) {
+  std::unordered_map<std::string_view, std::size_t> normal;
+  for (std::size_t id = 0; id < texts.size(); ++id)
+    if (kinds[id] == TokenKind::normal) normal.emplace(texts[id], id);
+  std::vector<float> scores(texts.size());
+  std::vector<std::size_t> ways(texts.size());  // merges that make the piece
+  std::string last;
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    const std::string piece = merges[rank].first + merges[rank].second;
+    const auto found = normal.find(piece);
+    if (found == normal.end())
+      fail_input("{}: the merge number {} makes {}, which is no token", where, rank, quote(piece));
+    // Ways to make one piece must follow each other, or no score of the piece says when it is made.
+    if (ways[found->second]++ != 0 && piece != last)
+      fail(ErrorKind::unsupported,
+           "{}: merges that make {} have others between them, which scores cannot say", where, quote(piece));
+    if (piece != last) scores[found->second] = -static_cast<float>(rank);
+    last = piece;
+  }
+  for (const auto& [piece, id] : normal) {
+    std::size_t possible = 0;
+    for (std::size_t at = 1; at < std::min(piece.size(), kMaxPiece + 1); ++at)
+      possible += (piece[at] & 0xC0) != 0x80 && normal.contains(piece.substr(0, at)) &&
+                  normal.contains(piece.substr(at));
+    if (possible != ways[id])
+      fail(ErrorKind::unsupported,
+           "{}: {} can be made of two tokens in {} ways and {} of them are merges, but llama.cpp knows "
+           "pieces and scores only",
+           where, quote(piece), possible, ways[id]);
+  }
+  return scores;
 }
 
 }  // namespace halfbyte

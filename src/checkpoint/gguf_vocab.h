@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -40,5 +41,18 @@ Json sentencepiece_bpe(const GgufFile& file, const GgufVocab& vocab);
 // The name that tokenizer.ggml.pre has for the normalizer, pre_tokenizer and ignore_merges of a tokenizer.json; nothing for
 // combinations without one.
 std::optional<std::string_view> pre_tokenizer_name(const Json& tokenizer);
+
+// Whether a tokenizer.json of the SentencePiece kind puts a space before a text; nothing where it does something else to it
+// than llama.cpp. `only_first`: not after special tokens, where llama.cpp does.
+struct SpacePrefix {
+  bool prefix = false, only_first = false;
+};
+std::optional<SpacePrefix> sentencepiece_prefix(const Json& tokenizer);
+// Scores that make llama.cpp join pieces in the order of the merges: minus the rank of the first merge that makes the piece.
+// texts and kinds: all tokens by id; merges: pairs. Throws unsupported where scores cannot say what the merges do.
+std::vector<float> sentencepiece_scores(const std::vector<std::string>& texts,
+                                        const std::vector<TokenKind>& kinds,
+                                        const std::vector<std::pair<std::string, std::string>>& merges,
+                                        const std::string& where);
 
 }  // namespace halfbyte

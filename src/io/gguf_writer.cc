@@ -36,6 +36,10 @@ class Header {
     array(GgufType::i32, v.size());
     for (const std::int32_t entry : v) number(entry);
   }
+  void value(const std::vector<float>& v) {
+    array(GgufType::f32, v.size());
+    for (const float entry : v) number(entry);
+  }
 
   const std::string& bytes() const { return bytes_; }
 

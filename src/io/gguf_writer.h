@@ -16,7 +16,7 @@
 namespace halfbyte {
 
 using GgufMetadata = std::variant<std::uint32_t, float, bool, std::string, std::vector<std::string>,
-                                  std::vector<std::int32_t>>;
+                                  std::vector<std::int32_t>, std::vector<float>>;
 
 struct GgufTensorSpec {
   std::string name;

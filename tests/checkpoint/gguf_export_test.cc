@@ -27,7 +27,7 @@ TEST_P(GgufRoundTrip, GivesTheSameModel) {
 }
 INSTANTIATE_TEST_SUITE_P(Models, GgufRoundTrip,
                          testing::Values("llama3", "llama_linear", "mistral", "qwen2", "qwen3",
-                                         "smollm2_like"));
+                                         "smollm2_like", "spm"));
 
 // A peer's checkpoint of 99 tokens with a tokenizer to go with it.
 void add_tokenizer(const std::filesystem::path& dir) {
@@ -174,7 +174,7 @@ TEST(GgufExport, RefusesWhatLlamaCppWouldComputeOtherwise) {
       refusal(modelopt, [](Json& c, Json&) { c["rope_parameters"]["rope_type"] = "yarn"; }).find("yarn"),
       std::string::npos);
   EXPECT_NE(
-      refusal(modelopt, [](Json&, Json& t) { t["model"]["byte_fallback"] = true; }).find("SentencePiece"),
+      refusal(modelopt, [](Json&, Json& t) { t["model"]["byte_fallback"] = true; }).find("treat spaces"),
       std::string::npos);
   EXPECT_NE(refusal(modelopt,
                     [](Json&, Json& t) {
