@@ -1,4 +1,5 @@
-// Hopper's asynchronous products of a warp group: left operand in registers, right operand in shared memory. sm_90a only.
+// What Hopper adds: asynchronous products of a warp group (left operand in registers, right operand in shared memory; sm_90a
+// only), bulk copies, kernels that start before the one before them has ended.
 #pragma once
 
 #include <cstdint>
@@ -102,6 +103,19 @@ __device__ __forceinline__ void barrier_expect(std::uint64_t* barrier, std::uint
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
+#endif
+}
+
+// Programmatic dependent launch: the next kernel may start, if it was launched so; and a kernel so launched waits until the one
+// before has ended and its writes are seen.
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

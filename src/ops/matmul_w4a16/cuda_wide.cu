@@ -15,9 +15,18 @@ void run(const WideParams& params, Stream stream) {
   const auto kernel = matmul_wide<Act, Scales, kM>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   const WideShape& shape = params.shape;
-  const dim3 grid(static_cast<unsigned>(shape.row_blocks), static_cast<unsigned>(shape.m_blocks),
-                  static_cast<unsigned>(shape.splits));
-  kernel<<<grid, kWideThreads, kShared, stream>>>(params);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.row_blocks), static_cast<unsigned>(shape.m_blocks),
+                        static_cast<unsigned>(shape.splits));
+  config.blockDim = dim3(kWideThreads<kM>);
+  config.dynamicSmemBytes = kShared;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, params);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace halfbyte::cuda {
 // decoded; and the 16-byte chunks of a row are swapped as swizzled_matrix() wants them. A thread a chunk; zeros beyond m and K.
 template <bool kSixteens>
 __global__ void __launch_bounds__(256) arrange_activations(const __grid_constant__ WideParams p) {
+  let_next_kernel_start();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
   const int chunk = static_cast<int>(i % 8), step = chunk / 2, half = chunk % 2;
   const std::int64_t m = i / 8;
@@ -38,7 +39,12 @@ __global__ void __launch_bounds__(256) arrange_activations(const __grid_constant
 
 // ---- the product ----------------------------------------------------------------------------------------------------
 
-inline constexpr int kWideThreads = 3 * 128;  // one group of warps copies, two multiply
+// One group of four warps copies; pairs of groups multiply, two pairs by turns where a tile's products are short beside its
+// decoding.
+template <int kM>
+inline constexpr int kWidePairs = kM <= 64 ? 2 : 1;
+template <int kM>
+inline constexpr int kWideThreads = 128 + 256 * kWidePairs<kM>;
 inline constexpr int kWideRowTiles = kWideRows / kTileRows;
 inline constexpr int kWideTableBytes = 256 * 256, kWideMapBytes = 1024;
 inline constexpr int kWideSharedBytes = 225 * 1024;  // dynamic, less what alignment may take
@@ -58,9 +64,9 @@ inline constexpr int kWideBytes =
 
 // Two codes -> two weights: levels of one byte, in the type of the activations where the scale is exact there (nvfp4), else in
 // float32. Each lane has its own copy, in rows of 256 bytes.
-template <class Act, class Scales>
+template <class Scales, int kThreads>
 __device__ __forceinline__ void fill_levels(const W4Params& p, char* table) {
-  for (int i = static_cast<int>(threadIdx.x); i < 256 * 16; i += kWideThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < 256 * 16; i += kThreads) {
     const unsigned byte = static_cast<unsigned>(i) / 16;
     const unsigned first = p.high_first ? byte >> 4 : byte & 15u,
                    second = p.high_first ? byte & 15u : byte >> 4;
@@ -112,11 +118,11 @@ __device__ __forceinline__ void decode_tile(const W4Params& p, const char* table
 
 // Grid (row_blocks, m_blocks, splits). Stages go round: [activations of a column tile: kM x 128 bytes][8 tiles of weights].
 template <class Act, class Scales, int kM>
-__global__ void __launch_bounds__(kWideThreads, 1) matmul_wide(const __grid_constant__ WideParams p) {
+__global__ void __launch_bounds__(kWideThreads<kM>, 1) matmul_wide(const __grid_constant__ WideParams p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ char raw[];
   __shared__ std::uint64_t full[8], empty[8];
-  __shared__ bool last;
+  constexpr int kPairs = kWidePairs<kM>;
   constexpr int kStages = kWideStages<Scales, kM>, kStage = kWideStageBytes<Scales, kM>,
                 kTile = kTileBytes<Scales>;
   static_assert(kStages >= 2);
@@ -128,7 +134,7 @@ __global__ void __launch_bounds__(kWideThreads, 1) matmul_wide(const __grid_cons
   const int first_column = static_cast<int>(blockIdx.z) * p.shape.column_tiles;
   const int columns = min(p.shape.column_tiles, p.column_tiles - first_column);
 
-  fill_levels<Act, Scales>(p, table);
+  fill_levels<Scales, kWideThreads<kM>>(p, table);
   if (p.map && threadIdx.x < 256)
     reinterpret_cast<float*>(table + kWideTableBytes)[threadIdx.x] = __ldg(p.map + threadIdx.x);
   if (threadIdx.x == 0) {
@@ -153,24 +159,42 @@ __global__ void __launch_bounds__(kWideThreads, 1) matmul_wide(const __grid_cons
         static_cast<const char*>(p.arranged) + (first_column * p.m_padded + first_m) * 128 + warp * kQuarter;
     const std::uint32_t first = shared_address(stages) + warp * kQuarter,
                         first_tile = shared_address(stages) + kM * 128 + warp * kMine * kTile;
-    int s = 0, parity = 1;  // a fresh barrier counts as if its phase of parity 1 were over
-    for (int i = 0; i < columns; ++i) {
-      barrier_wait(&empty[s], parity);
-      barrier_expect(&full[s], static_cast<std::uint32_t>(kQuarter + tiles * kTile));
-      copy_bulk(first + s * kStage, activations, kQuarter, &full[s]);
+    auto copy_weights = [&](int i, int s) {
 #pragma unroll
       for (int r = 0; r < kMine; ++r)
         if (r < tiles)
-          copy_bulk(first_tile + s * kStage + r * kTile, weights + r * next_tile, kTile, &full[s]);
-      activations += p.m_padded * 128;
-      weights += kTile;
+          copy_bulk(first_tile + s * kStage + r * kTile,
+                    weights + r * next_tile + static_cast<std::int64_t>(i) * kTile, kTile, &full[s]);
+    };
+    auto copy_activations = [&](int i, int s) {
+      copy_bulk(first + s * kStage, activations + i * p.m_padded * 128, kQuarter, &full[s]);
+    };
+    auto expect = [&](int s) {
+      barrier_expect(&full[s], static_cast<std::uint32_t>(kQuarter + tiles * kTile));
+    };
+    // Few activations: the first weights come while the activations are still being arranged. Many: activations, the larger
+    // part, always go first.
+    const int ahead = kPairs == 2 ? min(kStages, columns) : 0;
+    for (int i = 0; i < ahead; ++i) expect(i), copy_weights(i, i);
+    wait_for_kernel_before();
+    for (int i = 0; i < ahead; ++i) copy_activations(i, i);
+    int s = 0, parity = ahead ? 0 : 1;  // a fresh barrier counts as if its phase of parity 1 were over
+    for (int i = ahead; i < columns; ++i) {
+      barrier_wait(&empty[s], parity);
+      expect(s);
+      copy_activations(i, s);
+      copy_weights(i, s);
       if (++s == kStages) s = 0, parity ^= 1;
     }
     return;
   }
 
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-  const int tile = warp - 4, g = lane / 4, t = lane % 4;
+  // 128 x 40 and 256 x 232 or 512 x 104 registers: no more than the launch gave, 384 x 168 or 640 x 96.
+  if constexpr (kPairs == 1)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+  else
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
+  const int pair = (warp - 4) / 8, tile = (warp - 4) % 8, g = lane / 4, t = lane % 4;
   float sums[kM / 2];
 #pragma unroll
   for (float& x : sums) x = 0.0f;
@@ -194,20 +218,33 @@ __global__ void __launch_bounds__(kWideThreads, 1) matmul_wide(const __grid_cons
 #pragma unroll
     for (int k = 0; k < 4; ++k) wgmma<Act::kBf16>(sums, operands[k], matrix + 2 * k);
     wgmma_commit();
-    if (i + 1 < columns) decode(i + 1, next);
+    if (i + kPairs < columns) decode(i + kPairs, next);
     wgmma_wait<0>();
+    __syncwarp();
     if (lane == 0) barrier_arrive(&empty[i % kStages]);
   };
-  decode(0, a);
-  for (int i = 0; i < columns; i += 2) {
+  if (pair < columns) decode(pair, a);
+  for (int i = pair; i < columns; i += 2 * kPairs) {
     multiply(i, a, b);
-    if (i + 1 < columns) multiply(i + 1, b, a);
+    if (i + kPairs < columns) multiply(i + kPairs, b, a);
+  }
+  if constexpr (kPairs == 2) {  // the second pair's sums go to the first
+    auto* other = reinterpret_cast<float*>(stages) + (threadIdx.x - 128) % 256;
+    static_assert(kM / 2 * 256 * 4 <= kStages * kStage);
+    asm volatile("bar.sync 2, 512;" ::: "memory");
+    if (pair == 1)
+#pragma unroll
+      for (int i = 0; i < kM / 2; ++i) other[i * 256] = sums[i];
+    asm volatile("bar.sync 2, 512;" ::: "memory");
+    if (pair == 1) return;
+#pragma unroll
+    for (int i = 0; i < kM / 2; ++i) sums[i] += other[i * 256];
   }
 
   const float factor = global_factor(p);
   const int first_row = first_row_tile * kTileRows, rows = min(kWideRows, p.rows - first_row);
   const int n = tile * kTileRows + g, thread = static_cast<int>(threadIdx.x) - 128;
-  // Only the 256 threads that multiply are left.
+  // 256 threads are left.
   auto wait_for_all = [] { asm volatile("bar.sync 1, 256;" ::: "memory"); };
   if (p.shape.splits == 1) {
     // By way of shared memory, [activation][128 rows + 8], so that rows of results are written in runs.
@@ -248,22 +285,26 @@ __global__ void __launch_bounds__(kWideThreads, 1) matmul_wide(const __grid_cons
       if (m < p.m && row < rows)
         __stcg(p.partial + blockIdx.z * split_size + m * p.rows + first_row + row, sums[4 * j + i]);
     }
+  // The splits of a block run at the same time: wide_shape() makes no more blocks than there are multiprocessors. Each waits for
+  // the sums of all and adds up its share of the activations, 16 in turn.
+  const auto splits = static_cast<unsigned>(p.shape.splits);
+  unsigned* counter = p.counters + blockIdx.y * gridDim.x + blockIdx.x;
   __threadfence();
   wait_for_all();
-  unsigned* counter = p.counters + blockIdx.y * gridDim.x + blockIdx.x;
-  if (threadIdx.x == 128) {
-    last = atomicAdd(counter, 1u) == static_cast<unsigned>(p.shape.splits) - 1;
-    if (last) *counter = 0;
+  if (thread == 0) {
+    atomicAdd(counter, 1u);
+    while (*static_cast<volatile unsigned*>(counter) < splits) {
+    }
+    __threadfence();
   }
   wait_for_all();
-  if (!last) return;
-  __threadfence();
   const int row = thread % kWideRows;
-  if (row >= rows) return;
-  // 8 activations at a time, so that many loads are under way.
-  for (int m = thread / kWideRows; m < kM && first_m + m < p.m; m += 16) {
+  for (int m = static_cast<int>(blockIdx.z) * 16 + thread / kWideRows; m < kM && first_m + m < p.m;
+       m += 16 * p.shape.splits) {
+    if (row >= rows) break;
     const float* partial = p.partial + (first_m + m) * p.rows + first_row + row;
     float sum[8] = {};
+#pragma unroll 2
     for (int s = 0; s < p.shape.splits; ++s)
 #pragma unroll
       for (int i = 0; i < 8; ++i)
@@ -271,9 +312,11 @@ __global__ void __launch_bounds__(kWideThreads, 1) matmul_wide(const __grid_cons
           sum[i] += __ldcg(partial + s * split_size + 2 * i * static_cast<std::int64_t>(p.rows));
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      if (first_m + m + 2 * i < p.m && m + 2 * i < kM)
+      if (first_m + m + 2 * i < p.m)
         finish<Act>(p, p.out, first_m + m + 2 * i, first_row + row, sum[i], factor);
   }
+  wait_for_all();
+  if (thread == 0 && atomicAdd(counter, 1u) == 2 * splits - 1) *counter = 0;
 #endif
 }
 
