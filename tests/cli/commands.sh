@@ -10,7 +10,7 @@ for i in $(seq 400); do echo "the quick brown fox $i jumps over the lazy dog"; d
 
 check "help" expect 0 "$tool" --help
 check "version" expect 0 "$tool" --version
-for command in bench calibrate dequantize eval generate import info inspect plan quantize report tokenize verify; do
+for command in analyze bench calibrate convert dequantize eval generate import info inspect plan quantize report tokenize verify; do
   check "$command --help" expect 0 "$tool" $command --help
 done
 check "quantize has an example" expect 0 "$tool" quantize --help && check "it shows" says "halfbyte quantize smollm2"
