@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 
-os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
 
 import torch
 import transformers
