@@ -32,7 +32,7 @@ def small(path):
 def main():
     source, target = map(pathlib.Path, sys.argv[1:])
     target.mkdir(parents=True, exist_ok=True)
-    for folder in sorted(source.iterdir()):
+    for folder in sorted(path.parent for path in source.glob("*/config.json")):
         config = json.loads((folder / "config.json").read_text())
         kept = {"dtype": config["dtype"], "quantization_config": config["quantization_config"]}
         seed = json.dumps(kept).encode() + b"\0" + small(folder / "model.safetensors")
