@@ -146,9 +146,10 @@ class Analyzer {
         input.method_variant.push_back(variant);
         if (method.name == "rtn") input.rtn = variant;
         if (method.name == "arc") {
+          input.capped = is_capped(calibrated.absmax, transform->info.residual);
+          if (changed == method.inputs.end()) continue;  // no residual channels: rounding to nearest
           input.arc = variant;
           arc = transform;
-          input.capped = is_capped(calibrated.absmax, arc->info.residual);
         }
       }
       for (const QuantSpec& spec : options_.formats)

@@ -128,7 +128,11 @@ std::vector<std::string> check_manifest(const fs::path& dir, ThreadPool& pool) {
   if (checksum != sha256(rest)) return {fmt::format("{}: was changed, its checksum does not fit", file)};
 
   const Json json = parse_json(text, file);
+  if (json_int64(json, "halfbyte_manifest", file) != 1)
+    fail(ErrorKind::unsupported, "{}: is a manifest of version {}, this build reads 1", file,
+         json["halfbyte_manifest"].dump());
   std::vector<std::string> findings;
+  bool unread = false;  // a tensor file whose tensors are unknown, so that all would seem to be missing
   std::map<std::string, const Json*> tensors;
   for (const auto& [name, sum] : json_object(json, "tensors", file).items()) tensors.emplace(name, &sum);
   const Json& files = json_object(json, "files", file);
@@ -142,12 +146,14 @@ std::vector<std::string> check_manifest(const fs::path& dir, ThreadPool& pool) {
     const fs::path path = dir / name;
     if (!fs::exists(path)) {
       findings.push_back(fmt::format("{}: is missing", path.string()));
+      unread = unread || is_tensor_file(name);
       continue;
     }
     const auto bytes = static_cast<std::int64_t>(fs::file_size(path));
     if (bytes != json_int64(record, "bytes", file)) {
       findings.push_back(
           fmt::format("{}: holds {} bytes, expected {}", path.string(), bytes, record["bytes"].dump()));
+      unread = unread || is_tensor_file(name);
       continue;
     }
     if (!is_tensor_file(name)) {
@@ -175,8 +181,10 @@ std::vector<std::string> check_manifest(const fs::path& dir, ThreadPool& pool) {
       for (const NamedTensor& tensor : stored.tensors()) tensors.erase(tensor.name);
     } catch (const Error& error) {
       findings.push_back(error.what());
+      unread = true;
     }
   }
+  if (unread) return findings;
   for (const auto& [name, sum] : tensors)
     findings.push_back(fmt::format("{}: no file holds the tensor {}", dir.string(), quote(name)));
   return findings;

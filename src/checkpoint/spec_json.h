@@ -29,6 +29,7 @@ std::optional<ActivationScope> find_scope(std::string_view name);
 Json to_json(const QuantSpec& spec);
 QuantSpec parse_quant_spec(const Json& json, const std::string& where);
 Json to_json(const ActivationSpec& activations);
+// Activations must have a format with blocks along a row.
 ActivationSpec parse_activation_spec(const Json& json, const std::string& where);
 
 // "nvfp4 pow2 per tensor".

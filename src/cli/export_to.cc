@@ -16,12 +16,8 @@ namespace {
 void to_gguf(const Checkpoint& checkpoint, const ExportTarget& target) {
   const auto linears = find_gguf_linears(target.linears);
   if (!linears) fail_input("--linears is {}, expected bf16, q8_0 or q4_0", quote(target.linears));
-  if (target.max_shard_size)
-    fail_input("--max-shard-size does not apply to GGUF, which is written as one file");
   const std::filesystem::path inputs[] = {checkpoint.dir()};
-  check_output_file(target.out, inputs);
-  if (std::filesystem::exists(target.out) && !target.overwrite)
-    fail_input("{}: is there already; remove it or give --overwrite", target.out);
+  check_export_target(target, inputs);
   GgufExport result;
   {
     Progress progress("converting", static_cast<std::int64_t>(checkpoint.names().size()));
@@ -74,6 +70,19 @@ void add_export_options(CLI::App& command, ExportTarget& target) {
   command.add_flag("--allow-rounding", target.allow_rounding,
                    "Let an exported global scale whose reciprocal is not exact become the rounded one");
   command.add_flag("--overwrite", target.overwrite, "Replace the output if it is a model");
+}
+
+void check_export_target(const ExportTarget& target, std::span<const std::filesystem::path> inputs) {
+  if (target.to != "gguf") {
+    refuse_overwriting(target.out, inputs);
+    const OutputDirectory probe(target.out, target.overwrite);  // leaves nothing behind
+    return;
+  }
+  if (target.max_shard_size)
+    fail_input("--max-shard-size does not apply to GGUF, which is written as one file");
+  check_output_file(target.out, inputs);
+  if (std::filesystem::exists(target.out) && !target.overwrite)
+    fail_input("{}: is there already; remove it or give --overwrite", target.out);
 }
 
 void export_to(const Checkpoint& checkpoint, const ExportTarget& target, RunRecord run, ThreadPool& pool) {

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
+#include <span>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
@@ -18,6 +20,9 @@ struct ExportTarget {
 
 // --max-shard-size, --weights-only, --allow-rounding, --overwrite; not --to and --output, which the commands name themselves.
 void add_export_options(CLI::App& command, ExportTarget& target);
+
+// Throws what writing there would throw, before any work is done.
+void check_export_target(const ExportTarget& target, std::span<const std::filesystem::path> inputs);
 
 // Writes target.out, a folder with a manifest or for gguf a file, and prints what it became. run: what the checkpoint was made
 // from; the layout is added to its options.

@@ -6,10 +6,22 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <string>
 
 #include "cli/commands.h"
 #include "halfbyte/error.h"
 #include "io/cleanup.h"
+
+namespace {
+
+// Names from files and the command line may hold anything; a message is one line.
+std::string on_one_line(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20) c = '?';
+  return text;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"halfbyte: 4-bit floating-point numbers for large language models", "halfbyte"};
@@ -27,7 +39,7 @@ int main(int argc, char** argv) {
                chosen.empty() ? "" : chosen.front()->get_name() + " ");
     return 2;
   } catch (const halfbyte::Error& error) {
-    fmt::print(stderr, "halfbyte: {}\n", error.what());
+    fmt::print(stderr, "halfbyte: {}\n", on_one_line(error.what()));
     return 2;
   } catch (const std::filesystem::filesystem_error& error) {
     fmt::print(stderr, "halfbyte: {}: {}\n", error.path1().string(), error.code().message());

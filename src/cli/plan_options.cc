@@ -73,13 +73,39 @@ std::optional<ActivationSpec> activations_of(const PlanSettings& settings, const
   return ActivationSpec{.spec = spec, .scope = *find_scope(settings.scope)};
 }
 
+bool given(const PlanSettings& settings, const std::string& option) {
+  return settings.command->count(option) > 0;
+}
+
+// Options that would have no effect: the user meant something else.
+void refuse_idle_options(const PlanSettings& settings) {
+  struct Use {
+    const char* option;
+    std::initializer_list<std::string_view> methods;
+  };
+  for (const Use& use :
+       {Use{"--alpha", {"smoothquant"}}, Use{"--fold", {"smoothquant"}},
+        Use{"--hadamard-block", {"hadamard"}}, Use{"--outliers", {"atom"}}, Use{"--residual", {"arc"}},
+        Use{"--residual-scale", {"arc"}}, Use{"--cap-percent", {"arc"}}, Use{"--cap-channels", {"arc"}},
+        Use{"--order", {"arc", "atom"}}})
+    if (given(settings, use.option) && std::ranges::find(use.methods, settings.method) == use.methods.end())
+      fail_input("{} does nothing with --method {}", use.option, settings.method);
+  if (given(settings, "--activation-scope") && settings.activations == "bf16")
+    fail_input(
+        "--activation-scope does nothing where activations are not rounded; give --activations same or a "
+        "format");
+  if (given(settings, "--analysis") && !(settings.bits_budget > 0))
+    fail_input("--analysis does nothing without --bits-budget");
+}
+
 // "PATTERN=FORMAT": that format for weights and, where activations are rounded, for them too.
 FormatRule parse_rule(const PlanSettings& settings, const std::string& text) {
   const std::size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0)
     fail_input("--layer-format is {}, expected PATTERN=FORMAT, as in \"down_proj=mxfp8\"", quote(text));
   FormatRule rule{text.substr(0, equals), make_spec(settings, format_from_name(text.substr(equals + 1))), {}};
-  if (rule.weights.format == Format::bf16 || settings.activations == "bf16") return rule;
+  const bool weights_only = format_info(rule.weights.format).axis == BlockAxis::flat;
+  if (rule.weights.format == Format::bf16 || weights_only || settings.activations == "bf16") return rule;
   PlanSettings same = settings;
   if (format_info(rule.weights.format).bits > 4) same.activations = "same";
   rule.activations = activations_of(same, rule.weights);
@@ -106,8 +132,8 @@ AtomOptions atom_options(const PlanSettings& settings) {
 }
 
 // What each linear is to be rounded to so that the errors an analysis measured are small under the budget.
-std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, const Checkpoint& checkpoint,
-                                        const std::vector<std::string>& kept) {
+std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, std::span<const LinearSource> sources,
+                                        const Checkpoint& checkpoint, const std::vector<std::string>& kept) {
   if (settings.analysis.empty())
     fail_input(
         "--bits-budget goes by measured errors: give --analysis FILE, which \"halfbyte analyze --formats "
@@ -132,6 +158,14 @@ std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, const Chec
     }
     linears.push_back(std::move(budgeted));
   }
+  for (const LinearSource& source : sources) {
+    const bool listed = std::ranges::find(linears, source.name, &BudgetedLinear::name) != linears.end();
+    const bool left_alone = std::ranges::any_of(
+        kept, [&](const std::string& pattern) { return matches_linear(pattern, source.name); });
+    if (!listed && !left_alone && checkpoint.has(source.name + ".weight"))
+      fail_input("{}: says nothing of {}; analyze all layers, or leave that one alone with --keep",
+                 settings.analysis, source.name);
+  }
   if (analysis.formats.size() < 2)
     fail_input("{}: compares {} formats, at least two are needed; analyze with --formats {},mxfp8,bf16",
                settings.analysis, analysis.formats.size(), settings.format);
@@ -140,6 +174,40 @@ std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, const Chec
   for (std::size_t i = 0; i < linears.size(); ++i)
     rules.push_back(parse_rule(settings, linears[i].name + "=" + formats[i][chosen[i]]));
   return rules;
+}
+
+// Throws where the plan takes more bits a weight than the budget: residual channels, outliers and --layer-format come on top
+// of the formats that were chosen for it.
+void check_budget(const PlanSettings& settings, const Checkpoint& checkpoint, const QuantizePlan& plan,
+                  std::span<const LinearSource> sources) {
+  if (!(settings.bits_budget > 0)) return;
+  double bits = 0, weights = 0;
+  for (const LinearSource& source : sources) {
+    const auto tensor = std::ranges::find(plan.tensors, source.name + ".weight", &PlannedTensor::name);
+    if (tensor == plan.tensors.end() || tensor->reason.starts_with("kept")) continue;
+    Shape shape = checkpoint.shape(tensor->name);
+    const auto size = static_cast<double>(count(shape));
+    weights += size;
+    if (!tensor->spec) {
+      bits += size * 8 * static_cast<double>(dtype_bytes(checkpoint.dtype(tensor->name)));
+      continue;
+    }
+    const auto input = std::ranges::find(plan.inputs, tensor->input, &PlannedInput::name);
+    QuantizedInfo info{.spec = *tensor->spec, .shape = std::move(shape)};
+    if (input != plan.inputs.end()) {
+      info.shape[1] = input->transform.info.width;
+      info.outliers = input->transform.info.outliers;
+      info.outlier_spec = input->transform.info.outlier_spec;
+    }
+    bits += 8 * static_cast<double>(stored_bytes_of(info));
+  }
+  // The scales' own sizes differ a little from the analysis' bits: global scales, short blocks.
+  if (bits > weights * (settings.bits_budget + 0.005))
+    fail_input(
+        "--bits-budget is {:g} bits a weight, but the plan takes {:.3f}: what --method and --layer-format "
+        "add counts "
+        "too; lower the budget by the difference",
+        settings.bits_budget, bits / weights);
 }
 
 // The settings that had a say, for people.
@@ -197,6 +265,9 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
   choose("--activation-scope", settings.scope, {"tensor", "token", "static"});
   const bool fused = choose("--weight-scale", settings.weight_scale, {"fused", "own"}) == 0;
   const bool folds = choose("--fold", settings.fold, {"all", "none"}) == 0;
+  if (!(settings.bits_budget >= 0))
+    fail_input("--bits-budget is {}, expected a number of bits", settings.bits_budget);
+  refuse_idle_options(settings);
   if (settings.format.empty()) fail_input("--format is missing: nf4, fp4, nvfp4, mxfp4, mxfp8, int4 or int8");
 
   std::vector<std::string> linears;
@@ -205,7 +276,7 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
   PlanOptions options{
       .weights = weights, .activations = activations_of(settings, weights), .keep = settings.keep};
   std::erase(options.keep, "none");
-  if (settings.bits_budget > 0) options.rules = rules_of_budget(settings, checkpoint, options.keep);
+  if (settings.bits_budget > 0) options.rules = rules_of_budget(settings, sources, checkpoint, options.keep);
   for (const std::string& rule : settings.layer_formats) options.rules.push_back(parse_rule(settings, rule));
   QuantizePlan plan = make_plan(checkpoint, linears, options);
   plan.options = spoken(settings);
@@ -238,15 +309,20 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
     default:
       break;
   }
-  if (settings.scope == "static" && plan.activations)
-    plan_static_scales(checkpoint, plan, sources, need_stats("--activation-scope static"));
+  const bool fixed = settings.scope == "static" && plan.activations;
+  if (fixed) plan_static_scales(checkpoint, plan, sources, need_stats("--activation-scope static"));
+  if (given(settings, "--stats") && !stats)
+    fail_input("--stats does nothing with --method {}{}", settings.method,
+               fixed ? "" : " and --activation-scope " + settings.scope);
   if (fused) share_weight_scales(checkpoint, plan, sources);
+  check_budget(settings, checkpoint, plan, sources);
   return plan;
 }
 
 }  // namespace
 
 void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
+  s.command = &command;
   command.add_option("model", s.model, "Model directory (config.json, safetensors, tokenizer)")->required();
   CLI::Option* plan = nullptr;
   if (with_plan)
@@ -301,8 +377,7 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
       ->check(CLI::Range(0.0, 100.0));
   add("--cap-channels", s.cap_channels, "arc: residual channels at most")->check(CLI::NonNegativeNumber);
   if (plan)
-    for (CLI::Option* option : options)
-      if (!option->check_name("--stats")) plan->excludes(option);
+    for (CLI::Option* option : options) plan->excludes(option);
 }
 
 PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
@@ -319,9 +394,11 @@ PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
       fail_input("{}: the model is quantized already; quantize the original, each rounding adds to the loss",
                  settings.model);
     check_tensors(checkpoint, config);
-    PlanFile file =
-        parse_plan(read_json_file(settings.plan, std::int64_t{1} << 30), settings.plan, checkpoint, sources);
+    PlanFile file = parse_plan(read_json_file(settings.plan, std::int64_t{1} << 30), settings.plan,
+                               checkpoint, sources, producers);
     plan = std::move(file.plan);
+    if (const std::string warning = residual_warning(plan); !warning.empty())
+      plan.warnings.push_back(warning);
     origin = std::move(file.origin);
     const std::string found = model_fingerprint(checkpoint, pool);
     if (origin.model != found)

@@ -14,6 +14,7 @@
 namespace halfbyte::cli {
 
 struct PlanSettings {
+  const CLI::App* command = nullptr;  // that they were declared for: which of them were given
   std::string model, stats, plan;  // plan: a plan file instead of all that follows
   std::string format, activations = "bf16", global_scale = "pow2", mx_scale = "floor", scope = "tensor",
                       weight_scale = "fused";

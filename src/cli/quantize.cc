@@ -1,6 +1,7 @@
 // halfbyte quantize: a model directory in, a quantized checkpoint out.
 #include <fmt/core.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <map>
@@ -91,11 +92,16 @@ void run(const Options& options) {
   if (!own && target.to != "gguf" && !find_export_format(target.to))
     fail_input("--export is {}, expected halfbyte, bitsandbytes, compressed-tensors, modelopt or gguf",
                quote(target.to));
-  if (own && target.max_shard_size) fail_input("--max-shard-size applies to exports of folders only");
+  if (own && (target.max_shard_size || target.weights_only || target.allow_rounding))
+    fail_input("--max-shard-size, --weights-only and --allow-rounding apply to exports only (--export)");
+  if (!own && options.resume)
+    fail_input(
+        "--resume goes with halfbyte's own layout; quantize so, and then \"halfbyte convert\" the result");
+  if (!own) check_export_target(target, inputs);
   refuse_overwriting(target.out, inputs);
   // An export is made from a whole checkpoint of our own, which is gone afterwards.
-  OutputDirectory out(own ? target.out : target.out + ".halfbyte", target.overwrite,
-                      options.resume ? Unfinished::keep : Unfinished::remove);
+  OutputDirectory out(own ? target.out : fmt::format("{}.{}.halfbyte", target.out, ::getpid()),
+                      target.overwrite, options.resume ? Unfinished::keep : Unfinished::remove);
   const RunRecord record = planned.record();
   QuantizeSummary summary;
   {

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "core/fail.h"
+#include "formats/source_dtype.h"
 #include "ops/dequantize/op.h"
 
 namespace halfbyte::cli {
@@ -28,25 +29,39 @@ void decode(const Checkpoint& checkpoint, const std::string& name, const Quantiz
                  values[i], i);
 }
 
+void check_plain(const Checkpoint& checkpoint, const std::string& name) {
+  const TensorView& view = *checkpoint.plain(name);
+  if (!is_source_dtype(view.dtype)) return;
+  for (std::int64_t i = 0; i < view.elements(); ++i)
+    if (const float value = load_element(view.dtype, view.data.data(), i); !std::isfinite(value))
+      fail_input("{}: {} holds {} at element {}; the file is damaged", checkpoint.files().path(), name, value,
+                 i);
+}
+
 void run(const Options& options) {
   ThreadPool pool(options.threads);
   const bool listed = std::filesystem::exists(std::filesystem::path(options.dir) / kManifestName);
   if (listed) {
     const std::vector<std::string> findings = check_manifest(options.dir, pool);
     for (std::size_t i = 0; i + 1 < findings.size(); ++i) fmt::print(stderr, "{}\n", findings[i]);
+    if (findings.size() == 1) fail_input("{}", findings[0]);
     if (!findings.empty()) fail_input("{} ({} findings in all)", findings.back(), findings.size());
   }
   const Checkpoint checkpoint(options.dir);
   std::int64_t tensors = 0;
   for (const std::string& name : checkpoint.names()) {
     ++tensors;
-    if (!checkpoint.is_quantized(name)) continue;
+    if (!checkpoint.is_quantized(name)) {
+      check_plain(checkpoint, name);
+      checkpoint.drop(name);
+      continue;
+    }
     decode(checkpoint, name, checkpoint.quantized(name), pool);
     if (checkpoint.quantization().tensors.find(name)->second.outliers)
       decode(checkpoint, name, checkpoint.outliers(name), pool);
     checkpoint.drop(name);
   }
-  fmt::print("{}: {} tensors, {} of them quantized, all decode to finite numbers; {}\n", options.dir, tensors,
+  fmt::print("{}: {} tensors, {} of them quantized, all are finite numbers; {}\n", options.dir, tensors,
              checkpoint.quantization().tensors.size(),
              listed ? "every byte is as it was written"
                     : "there is no manifest, so nothing says whether they are as they were written");

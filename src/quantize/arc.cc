@@ -88,13 +88,31 @@ std::vector<std::int32_t> interleaved_columns(std::int64_t main, std::int64_t re
   return columns;
 }
 
+std::string residual_warning(const QuantizePlan& plan) {
+  std::int64_t inputs = 0, outside = 0;
+  double least = 1, most = 0;
+  for (const PlannedInput& input : plan.inputs) {
+    const InputInfo& info = input.transform.info;
+    if (info.method != "arc") continue;
+    const double share = static_cast<double>(info.residual) / static_cast<double>(info.channels);
+    ++inputs;
+    outside += share < 0.005 || share > 0.05;
+    least = std::min(least, share);
+    most = std::max(most, share);
+  }
+  if (!outside) return "";
+  return fmt::format(
+      "{} of {} inputs have residual channels outside 0.5 to 5 % of their channels (from {:.1f} to {:.1f} %)",
+      outside, inputs, 100 * least, 100 * most);
+}
+
 void plan_arc(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const LinearSource> linears,
               const CalibrationStats& stats, const ArcOptions& options) {
+  if (!(options.cap_percent >= 0 && options.cap_percent <= 100))
+    fail_input("--cap-percent is {}, expected 0 to 100", options.cap_percent);
   if (!plan.activations)
     fail_input("--method arc corrects the rounding of activations: give --activations same or a format");
   plan.method = "arc";
-  std::int64_t outside = 0;
-  double least = 1, most = 0;
   const auto groups = group_by_input(checkpoint, plan, linears, [&](const PlannedTensor& tensor) {
     return tensor.activations == plan.activations;
   });
@@ -106,7 +124,13 @@ void plan_arc(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const 
           "--method arc needs formats with blocks of up to 128 along a row for weights and activations, not "
           "{} and {}",
           to_string(*group.tensors[0]->spec), to_string(plan.activations->spec));
+    for (const PlannedTensor* tensor : group.tensors)
+      if (format_info(tensor->spec->format).axis == BlockAxis::flat)
+        fail_input("--method arc needs weights with blocks along a row, not {}", to_string(*tensor->spec));
     const std::int64_t residual = residual_channels(input.absmax, options, block);
+    // Sorting alone only hurts: a block's largest value is kept best, so outliers do best one to a block.
+    const bool sorts_alone = options.rule.kind == ResidualRule::Kind::fixed && options.rule.value == 0;
+    if (residual == 0 && !sorts_alone) continue;
     PlannedInput planned{.name = {},
                          .transform = {.info = {.method = "arc",
                                                 .channels = group.channels,
@@ -118,16 +142,8 @@ void plan_arc(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const 
                          .ranking = rank_by_absmax(input.absmax)};
     set_columns(planned, block);
     add_input(plan, group, std::move(planned));
-    const double share = static_cast<double>(residual) / static_cast<double>(group.channels);
-    outside += share < 0.005 || share > 0.05;
-    least = std::min(least, share);
-    most = std::max(most, share);
   }
-  if (outside)
-    plan.warnings.push_back(
-        fmt::format("{} of {} inputs have residual channels outside 0.5 to 5 % of their channels (from "
-                    "{:.1f} to {:.1f} %)",
-                    outside, groups.size(), 100 * least, 100 * most));
+  if (const std::string warning = residual_warning(plan); !warning.empty()) plan.warnings.push_back(warning);
 }
 
 }  // namespace halfbyte

@@ -45,9 +45,12 @@ std::int64_t residual_channels(std::span<const float> absmax, const ArcOptions& 
 // whole blocks move, so codes and scales are permuted and nothing is computed. Counts are multiples of the block.
 std::vector<std::int32_t> interleaved_columns(std::int64_t main, std::int64_t residual, std::int64_t block);
 
+// A sentence on the shares of residual channels, where they are outside what is sensible; empty otherwise.
+std::string residual_warning(const QuantizePlan& plan);
+
 // Plans the input of every linear whose activations are rounded as the plan's are. K is padded with zero columns to a
 // multiple of the block. Throws where activations are not rounded, a format has no blocks along a row, or the statistics are of
-// another model.
+// another model. An input that gets no residual channels is left as it is, but for a rule that asks for none (fixed=0).
 void plan_arc(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const LinearSource> linears,
               const CalibrationStats& stats, const ArcOptions& options);
 

@@ -43,6 +43,17 @@ std::vector<T> numbers(const Json& json, const char* key, std::int64_t expected,
   return values;
 }
 
+// A misspelled member would otherwise be a change that has no effect.
+void check_members(const Json& json, std::initializer_list<std::string_view> known,
+                   const std::string& where) {
+  for (const auto& [key, value] : json.items())
+    if (std::ranges::find(known, key) == known.end()) {
+      std::string list;
+      for (const std::string_view name : known) list += (list.empty() ? "" : ", ") + std::string(name);
+      fail_input("{}: has no member {}; there are {}", where, quote(key), list);
+    }
+}
+
 std::vector<std::string> strings(const Json& json, const char* key, const std::string& where) {
   std::vector<std::string> values;
   for (const Json& value : json_array(json, key, where)) {
@@ -53,6 +64,10 @@ std::vector<std::string> strings(const Json& json, const char* key, const std::s
 }
 
 PlannedInput parse_input(const std::string& name, const Json& json, const std::string& where) {
+  check_members(json,
+                {"method", "channels", "residual", "residual_scale", "hadamard", "outliers", "global_scale",
+                 "residual_global_scale", "order", "ranking", "scale", "folded_into"},
+                where);
   PlannedInput input;
   input.name = name;
   InputInfo& info = input.transform.info;
@@ -97,6 +112,7 @@ PlannedInput parse_input(const std::string& name, const Json& json, const std::s
 
 PlannedTensor parse_tensor(const std::string& name, const Json& json, const QuantizePlan& plan,
                            const std::string& where) {
+  check_members(json, {"kept", "weights", "activations", "input", "scale_group"}, where);
   PlannedTensor tensor;
   tensor.name = name;
   if (const auto kept = json_optional_string(json, "kept", where)) {
@@ -149,6 +165,9 @@ void check_together(const QuantizePlan& plan, const Checkpoint& checkpoint,
     if (linear->input != tensor.input)
       fail_input("{}: reads {}, not {}", where, quote(linear->input), quote(tensor.input));
     const InputInfo& info = input->second->transform.info;
+    if ((info.residual || info.outliers) && format_info(tensor.spec->format).axis == BlockAxis::flat)
+      fail_input("{}: {} has blocks over row ends, so residual or outlier columns cannot be stored", where,
+                 to_string(*tensor.spec));
     if (checkpoint.shape(tensor.name).back() != info.channels)
       fail_input("{}: has {} columns, but its input {} channels", where, checkpoint.shape(tensor.name).back(),
                  info.channels);
@@ -156,6 +175,32 @@ void check_together(const QuantizePlan& plan, const Checkpoint& checkpoint,
       fail_input("{}: its input has residual channels, but activations are not rounded", where);
     if (fixed && info.global_scale == 0.0f)
       fail_input("{}: activations are static, but its input has no global_scale", where);
+  }
+}
+
+// A scale that a producer takes in changes what every reader sees, and is one factor for each of its rows.
+void check_fold(const QuantizePlan& plan, const PlannedInput& input, std::span<const LinearSource> linears,
+                const Producers& producers, const std::string& file) {
+  if (input.folded_into.empty()) return;
+  const std::string where = file + ": inputs: " + quote(input.name);
+  const auto producer = producers.find(input.name);
+  if (producer == producers.end() || producer->second.tensor != input.folded_into)
+    fail_input("{}: folds its scale into {}, which does not compute it", where, quote(input.folded_into));
+  for (const LinearSource& linear : linears) {
+    if (linear.input != input.name) continue;
+    const auto tensor = std::ranges::find(plan.tensors, linear.name + ".weight", &PlannedTensor::name);
+    if (tensor == plan.tensors.end()) continue;  // a head that is the embedding
+    if (!tensor->spec || tensor->input != input.name)
+      fail_input("{}: is divided in {}, so {} must be quantized and name it as its input", where,
+                 quote(input.folded_into), quote(tensor->name));
+  }
+  std::map<std::int32_t, float> scales;
+  for (std::size_t k = 0; k < input.transform.scale.size(); ++k) {
+    const float scale = input.transform.scale[k];
+    if (scales.emplace(producer->second.rows[k], scale).first->second != scale)
+      fail_input(
+          "{}: scale of channel {} is {}, expected that of the other channels which come from row {} of {}",
+          where, k, scale, producer->second.rows[k], quote(input.folded_into));
   }
 }
 
@@ -169,8 +214,7 @@ std::string plan_text(const QuantizePlan& plan, const PlanOrigin& origin) {
                {"method", plan.method},
                {"options", plan.options},
                {"activations", plan.activations ? to_json(*plan.activations) : Json(nullptr)},
-               {"inputs", Json::object()},
-               {"warnings", plan.warnings}};
+               {"inputs", Json::object()}};
   for (const PlannedInput& input : plan.inputs) json["inputs"][input.name] = input_to_json(input);
   for (const PlannedTensor& tensor : plan.tensors) {
     Json& entry = json["tensors"][tensor.name];
@@ -188,7 +232,11 @@ std::string plan_text(const QuantizePlan& plan, const PlanOrigin& origin) {
 }
 
 PlanFile parse_plan(const Json& json, const std::string& file, const Checkpoint& checkpoint,
-                    std::span<const LinearSource> linears) {
+                    std::span<const LinearSource> linears, const Producers& producers) {
+  check_members(json,
+                {"halfbyte_plan", "model", "stats", "calibration_texts", "method", "options", "activations",
+                 "inputs", "tensors"},
+                file);
   if (json_int64(json, "halfbyte_plan", file) != kVersion)
     fail(ErrorKind::unsupported, "{}: is a plan of version {}, this build reads {}", file,
          json["halfbyte_plan"].dump(), kVersion);
@@ -202,7 +250,6 @@ PlanFile parse_plan(const Json& json, const std::string& file, const Checkpoint&
     if (!value.is_string()) fail_input("{}: options: {} must be a string", file, quote(key));
     plan.options[key] = value.get<std::string>();
   }
-  plan.warnings = strings(json, "warnings", file);
   if (const Json* activations = json_find(json, "activations"))
     plan.activations = parse_activation_spec(*activations, file + ": activations");
   for (const auto& [name, input] : json_object(json, "inputs", file).items())
@@ -219,6 +266,7 @@ PlanFile parse_plan(const Json& json, const std::string& file, const Checkpoint&
     for (const auto& [name, entry] : tensors.items())
       if (!checkpoint.has(name)) fail_input("{}: tensors: the model has no {}", file, quote(name));
   check_together(plan, checkpoint, linears, file);
+  for (const PlannedInput& input : plan.inputs) check_fold(plan, input, linears, producers, file);
 
   for (PlannedInput& input : plan.inputs) {
     InputGroup group{.input = input.name, .channels = input.transform.info.channels, .tensors = {}};

@@ -23,10 +23,11 @@ struct PlanFile {
   PlanOrigin origin;
 };
 
-// Reads a plan and checks it against the model: every tensor once, formats and methods that go together, columns that exist.
+// Reads a plan and checks it against the model: every tensor once, formats and methods that go together, columns that exist,
+// scales that a producer can take in. Members it does not know are refused.
 // `residual` and `order` of an input may be changed by hand: its columns are made from them and `ranking`. Throws bad_input
 // naming file, place, what was found and what was expected.
 PlanFile parse_plan(const Json& json, const std::string& file, const Checkpoint& checkpoint,
-                    std::span<const LinearSource> linears);
+                    std::span<const LinearSource> linears, const Producers& producers = {});
 
 }  // namespace halfbyte

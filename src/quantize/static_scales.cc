@@ -29,13 +29,11 @@ void plan_static_scales(const Checkpoint& checkpoint, QuantizePlan& plan,
       fail_input(
           "--activation-scope static: statistics say nothing of rotated inputs; use tensor or token with "
           "--method hadamard");
-    float absmax = input.global_absmax;
-    if (!transform.scale.empty()) {
-      absmax = 0.0f;
-      for (std::size_t k = 0; k < transform.scale.size(); ++k)
-        absmax = std::max(absmax, input.absmax[k] / transform.scale[k]);
-      absmax = std::max(absmax, kZeroInputAbsmax);
-    }
+    std::vector<float> magnitudes = input.absmax;
+    for (std::size_t k = 0; k < transform.scale.size(); ++k) magnitudes[k] /= transform.scale[k];
+    for (std::int64_t i = 0; i < transform.info.outliers; ++i)  // these have scales of their own
+      magnitudes[static_cast<std::size_t>(planned->ranking[static_cast<std::size_t>(i)])] = 0.0f;
+    const float absmax = std::max(*std::ranges::max_element(magnitudes), kZeroInputAbsmax);
     const GlobalScaleRule rule = group.tensors[0]->activations->spec.global_scale;
     transform.info.global_scale = nvfp4_global_scale(rule, absmax, DType::f32);
     if (transform.info.residual && !transform.info.shared_scale)

@@ -1,6 +1,7 @@
 #include "quantize/unfinished.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,9 +39,20 @@ void compare(const fs::path& dir, const Json& old, const Json& now, const std::s
 }  // namespace
 
 UnfinishedRun::UnfinishedRun(const fs::path& dir, const RunRecord& record) : dir_(dir) {
+  lock_.fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_.fd < 0 || ::flock(lock_.fd, LOCK_EX | LOCK_NB) != 0)
+    fail(ErrorKind::io, "{}: another process is at work there; wait for it or stop it", dir.string());
   const Json now = to_json(record);
-  const bool known = fs::exists(dir / kRun);
-  if (known) compare(dir, read_json_file(dir / kRun), now, "");
+  bool known = fs::exists(dir / kRun);
+  if (known) {
+    Json old;
+    try {
+      old = read_json_file(dir / kRun);
+    } catch (const Error&) {
+      known = false;  // cut off, as by a power cut: nothing there can be trusted
+    }
+    if (known) compare(dir, old, now, "");
+  }
   // A run that was stopped between naming the finished file and the last step begins that step again.
   if (known && fs::exists(dir / kTensors))
     fs::rename(dir / kTensors, dir / (std::string(kTensors) + ".part"));
@@ -59,18 +71,18 @@ UnfinishedRun::UnfinishedRun(const fs::path& dir, const RunRecord& record) : dir
   std::string lines;
   for (const auto& [name, sum] : finished_) lines += sum + " " + name + "\n";
   write_text_file(dir / kFinished, lines);
-  fd_ = ::open((dir / kFinished).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (fd_ < 0)
+  list_.fd = ::open((dir / kFinished).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (list_.fd < 0)
     fail(ErrorKind::io, "{}: cannot be written: {}", (dir / kFinished).string(), std::strerror(errno));
 }
 
-UnfinishedRun::~UnfinishedRun() {
-  if (fd_ >= 0) ::close(fd_);
+UnfinishedRun::Descriptor::~Descriptor() {
+  if (fd >= 0) ::close(fd);
 }
 
 void UnfinishedRun::add(const std::string& name, const std::string& sha256) {
   const std::string line = sha256 + " " + name + "\n";
-  if (::write(fd_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+  if (::write(list_.fd, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     fail(ErrorKind::io, "{}: cannot be written: {}", (dir_ / kFinished).string(), std::strerror(errno));
 }
 

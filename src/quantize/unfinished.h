@@ -13,9 +13,8 @@ namespace halfbyte {
 class UnfinishedRun {
  public:
   // Clears what is not of a run with that record: all of a folder without run.json; files that are made last. Throws where
-  // run.json is of another run.
+  // run.json is of another run, or another process is at work in the folder.
   UnfinishedRun(const std::filesystem::path& dir, const RunRecord& record);
-  ~UnfinishedRun();
   UnfinishedRun(const UnfinishedRun&) = delete;
   UnfinishedRun& operator=(const UnfinishedRun&) = delete;
 
@@ -28,7 +27,12 @@ class UnfinishedRun {
  private:
   std::filesystem::path dir_;
   std::map<std::string, std::string> finished_;
-  int fd_ = -1;
+  // A file descriptor, closed with it; of the folder, the lock on it.
+  struct Descriptor {
+    int fd = -1;
+    ~Descriptor();
+  };
+  Descriptor lock_, list_;
 };
 
 }  // namespace halfbyte

@@ -63,7 +63,7 @@ class PlanFileTest : public testing::Test {
   }
 
   PlanFile parse(const std::string& text) {
-    return parse_plan(parse_json(text, "plan.json"), "plan.json", checkpoint_, sources_);
+    return parse_plan(parse_json(text, "plan.json"), "plan.json", checkpoint_, sources_, producers_);
   }
 
   std::string bytes(const QuantizePlan& plan) {
@@ -179,7 +179,38 @@ TEST_F(PlanFileTest, RefusesWhatCannotBe) {
   refused("a short ranking", [&](Json& j) { j["inputs"][input]["ranking"].erase(0); });
   refused("no static scale", [&](Json& j) { j["inputs"][input].erase("global_scale"); });
   refused("a negative scale", [&](Json& j) { j["inputs"][input]["global_scale"] = -1.0; });
+  refused("a misspelled member", [&](Json& j) { j["inputs"][input]["residul"] = 32; });
+  refused("a member of another place", [&](Json& j) { j["tensors"][up]["keep"] = true; });
+  refused("an unknown member", [](Json& j) { j["activation"] = nullptr; });
+  refused("activations in nf4", [](Json& j) { j["activations"] = {{"format", "nf4"}, {"scope", "tensor"}}; });
+  refused("activations in bf16", [](Json& j) {
+    j["activations"] = {{"format", "bf16"}, {"scope", "tensor"}};
+  });
+  refused("residual columns of nf4", [&](Json& j) {
+    j["tensors"][up] = {{"weights", {{"format", "nf4"}}}, {"input", input}};
+  });
   refused("a fold without a scale", [&](Json& j) { j["inputs"][input]["folded_into"] = up; });
+}
+
+TEST_F(PlanFileTest, RefusesFoldsThatWouldMakeAnotherModel) {
+  QuantizePlan plan = rtn(kNvfp4);
+  plan_smoothquant(checkpoint_, plan, sources_, stats_, 0.5, pool_, producers_);
+  const Json good = parse_json(plan_text(plan, {"m", "", {}}), "p");
+  const std::string q = "model.layers.0.self_attn.q_proj.weight", attention = "model.layers.0.attention";
+  ASSERT_EQ(good["inputs"][attention]["folded_into"], "model.layers.0.input_layernorm.weight");
+  EXPECT_NO_THROW(parse(dump_json(good)));
+  const auto refused = [&](const char* what, auto change) {
+    Json json = good;
+    change(json);
+    EXPECT_THROW(parse(dump_json(json)), Error) << what;
+  };
+  refused("a reader left alone", [&](Json& j) { j["tensors"][q] = {{"kept", "by hand"}}; });
+  refused("a reader in bf16", [&](Json& j) { j["tensors"][q]["weights"] = {{"format", "bf16"}}; });
+  refused("a reader of the plain input", [&](Json& j) { j["tensors"][q].erase("input"); });
+  refused("another producer", [&](Json& j) { j["inputs"][attention]["folded_into"] = "model.norm.weight"; });
+  for (auto& [name, producer] : producers_)
+    if (name == attention) producer.rows[1] = producer.rows[0];  // as query heads that share a row
+  refused("two scales of one row", [](Json&) {});
 }
 
 }  // namespace

@@ -92,6 +92,8 @@ TEST_F(UnfinishedTest, DoesNotTrustWhatItFinds) {
       },
       9);
   again([&] { fs::remove(list); }, 0);
+  again([&] { std::ofstream(dir / "run.json") << "{\"tool\""; }, 0);
+  again([&] { fs::resize_file(dir / "model.safetensors.part", 60000); }, 4);  // those that lie before
   again([&] { std::ofstream(dir / "run.json.part") << "x"; }, 10);
   again([&] { fs::rename(dir / "model.safetensors.part", dir / "model.safetensors"); }, 10);
   again([&] { fs::remove(dir / "run.json"); }, 0);
@@ -108,6 +110,18 @@ TEST_F(UnfinishedTest, DoesNotTrustWhatItFinds) {
       9);
 }
 
+TEST_F(UnfinishedTest, IsForOneProcessAtATime) {
+  const fs::path dir = scratch_.path() / "run";
+  EXPECT_THROW(run(dir, 3), std::runtime_error);
+  const std::string before = bytes_of(dir);
+  {
+    const UnfinishedRun other(dir, record_);
+    EXPECT_THROW(run(dir, -1), Error);
+  }
+  EXPECT_EQ(bytes_of(dir), before);
+  EXPECT_EQ(run(dir, -1).taken_over, 3);
+}
+
 TEST_F(UnfinishedTest, RefusesAnotherRunNamingTheDifference) {
   const fs::path dir = scratch_.path() / "run";
   EXPECT_THROW(run(dir, 3), std::runtime_error);
@@ -116,7 +130,8 @@ TEST_F(UnfinishedTest, RefusesAnotherRunNamingTheDifference) {
     run(dir, -1);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("options.method lies there (\"rtn\", now \"arc\")"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("options.method lies there (\"rtn\", now \"arc\")"),
+              std::string::npos)
         << error.what();
   }
   record_.options["method"] = "rtn";
