@@ -87,6 +87,9 @@ void check_export_target(const ExportTarget& target, std::span<const std::filesy
 
 void export_to(const Checkpoint& checkpoint, const ExportTarget& target, RunRecord run, ThreadPool& pool) {
   run.options["export"] = target.to;
+  if (target.weights_only) run.options["weights-only"] = "true";
+  if (target.allow_rounding) run.options["allow-rounding"] = "true";
+  if (target.max_shard_size) run.options["max-shard-size"] = std::to_string(target.max_shard_size);
   if (target.to == "gguf")
     to_gguf(checkpoint, target);
   else

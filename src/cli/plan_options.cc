@@ -225,7 +225,10 @@ std::map<std::string, std::string> spoken(const PlanSettings& s) {
   if (s.format.starts_with("mx") || s.activations.starts_with("mx")) options["mx-scale"] = s.mx_scale;
   if (s.activations != "bf16") options["activation-scope"] = s.scope;
   if (!s.layer_formats.empty()) options["layer-format"] = fmt::format("{}", fmt::join(s.layer_formats, ","));
-  if (s.bits_budget > 0) options["bits-budget"] = fmt::format("{:g}", s.bits_budget);
+  if (s.bits_budget > 0) {
+    options["bits-budget"] = fmt::format("{:g}", s.bits_budget);
+    options["analysis"] = std::filesystem::path(s.analysis).filename().string();
+  }
   if (s.method == "smoothquant") {
     options["alpha"] = fmt::format("{:g}", s.alpha);
     options["fold"] = s.fold;
@@ -397,6 +400,7 @@ PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
     PlanFile file = parse_plan(read_json_file(settings.plan, std::int64_t{1} << 30), settings.plan,
                                checkpoint, sources, producers);
     plan = std::move(file.plan);
+    plan_file = std::filesystem::path(settings.plan).filename().string();
     if (const std::string warning = residual_warning(plan); !warning.empty())
       plan.warnings.push_back(warning);
     origin = std::move(file.origin);
@@ -409,12 +413,14 @@ PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
 }
 
 RunRecord PlannedModel::record() const {
+  std::map<std::string, std::string> options = plan.options;
+  if (!plan_file.empty()) options["plan"] = plan_file;
   return {.tool = "halfbyte " HALFBYTE_VERSION,
           .model = origin.model,
           .stats = origin.stats,
           .plan = sha256(text),
           .calibration_texts = origin.calibration_texts,
-          .options = plan.options};
+          .options = std::move(options)};
 }
 
 void print_plan(const QuantizePlan& plan) {

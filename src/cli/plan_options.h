@@ -15,7 +15,7 @@ namespace halfbyte::cli {
 
 struct PlanSettings {
   const CLI::App* command = nullptr;  // that they were declared for: which of them were given
-  std::string model, stats, plan;  // plan: a plan file instead of all that follows
+  std::string model, stats, plan;     // plan: a plan file instead of all that follows
   std::string format, activations = "bf16", global_scale = "pow2", mx_scale = "floor", scope = "tensor",
                       weight_scale = "fused";
   std::string method = "rtn", order, residual = "tau", residual_scale = "own", fold = "all", analysis;
@@ -36,7 +36,8 @@ struct PlannedModel {
   QuantizePlan plan;
   Producers producers;
   PlanOrigin origin;
-  std::string text;  // of the plan as a file
+  std::string text;       // of the plan as a file
+  std::string plan_file;  // that it was read from, or empty
 
   RunRecord record() const;  // of carrying it out
 };

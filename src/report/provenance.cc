@@ -109,12 +109,20 @@ void add_options(const ReportInputs& inputs, Document& document) {
 std::vector<std::string> quantize_command(const CheckpointCard& card) {
   if (card.options.empty()) return {};
   std::vector<std::string> words{"halfbyte", "quantize", "MODEL", "-o", card.dir};
+  // A plan file stands for all options but those of the export.
+  const auto is_option = [](const char* name) {
+    return [name](const auto& option) { return option.first == name; };
+  };
+  const bool planned = std::ranges::any_of(card.options, is_option("plan"));
+  constexpr std::string_view kBesidesPlans[] = {"plan", "export", "max-shard-size", "weights-only",
+                                                "allow-rounding"};
   for (const auto& [name, value] : card.options) {
+    if (planned && std::ranges::find(kBesidesPlans, name) == std::end(kBesidesPlans)) continue;
     words.push_back("--" + name);
     if (value != "true") words.push_back(value);  // a flag
   }
   const auto has_stats = [](const auto& sum) { return sum.first == "stats it was made of"; };
-  if (std::ranges::any_of(card.checksums, has_stats))
+  if (!planned && std::ranges::any_of(card.checksums, has_stats))
     words.insert(words.end(), {"--stats", "stats.safetensors"});
   return words;
 }
