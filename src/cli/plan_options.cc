@@ -6,8 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "analyze/analysis_file.h"
 #include "calibrate/stats_file.h"
+#include "cli/bits_budget.h"
 #include "core/fail.h"
 #include "io/mapped_file.h"
 #include "io/sha256.h"
@@ -16,7 +16,6 @@
 #include "model/model.h"
 #include "quantize/arc.h"
 #include "quantize/atom.h"
-#include "quantize/bit_budget.h"
 #include "quantize/hadamard.h"
 #include "quantize/smoothquant.h"
 #include "quantize/static_scales.h"
@@ -98,20 +97,6 @@ void refuse_idle_options(const PlanSettings& settings) {
     fail_input("--analysis does nothing without --bits-budget");
 }
 
-// "PATTERN=FORMAT": that format for weights and, where activations are rounded, for them too.
-FormatRule parse_rule(const PlanSettings& settings, const std::string& text) {
-  const std::size_t equals = text.rfind('=');
-  if (equals == std::string::npos || equals == 0)
-    fail_input("--layer-format is {}, expected PATTERN=FORMAT, as in \"down_proj=mxfp8\"", quote(text));
-  FormatRule rule{text.substr(0, equals), make_spec(settings, format_from_name(text.substr(equals + 1))), {}};
-  const bool weights_only = format_info(rule.weights.format).axis == BlockAxis::flat;
-  if (rule.weights.format == Format::bf16 || weights_only || settings.activations == "bf16") return rule;
-  PlanSettings same = settings;
-  if (format_info(rule.weights.format).bits > 4) same.activations = "same";
-  rule.activations = activations_of(same, rule.weights);
-  return rule;
-}
-
 ArcOptions arc_options(const PlanSettings& settings) {
   return {.order = choose("--order", settings.order.empty() ? "absmax" : settings.order,
                           {"absmax", "natural"}) == 0
@@ -129,85 +114,6 @@ AtomOptions atom_options(const PlanSettings& settings) {
                           {"rising", "natural"}) == 0
                        ? ColumnOrder::rising
                        : ColumnOrder::natural};
-}
-
-// What each linear is to be rounded to so that the errors an analysis measured are small under the budget.
-std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, std::span<const LinearSource> sources,
-                                        const Checkpoint& checkpoint, const std::vector<std::string>& kept) {
-  if (settings.analysis.empty())
-    fail_input(
-        "--bits-budget goes by measured errors: give --analysis FILE, which \"halfbyte analyze --formats "
-        "{},mxfp8,bf16\" writes",
-        settings.format);
-  const Analysis analysis =
-      parse_analysis(read_json_file(settings.analysis, std::int64_t{1} << 30), settings.analysis);
-  std::vector<BudgetedLinear> linears;
-  std::vector<std::vector<std::string>> formats;
-  for (const LinearAnalysis& linear : analysis.linears) {
-    if (!checkpoint.has(linear.name + ".weight"))
-      fail_input("{}: is of another model, it lists {}", settings.analysis, quote(linear.name));
-    if (std::ranges::any_of(kept,
-                            [&](const std::string& pattern) { return matches_linear(pattern, linear.name); }))
-      continue;
-    BudgetedLinear budgeted{.name = linear.name, .weights = linear.out * linear.in, .choices = {}};
-    formats.emplace_back();
-    for (const auto& [name, found] : linear.formats) {
-      budgeted.choices.push_back(
-          {found.bits, settings.activations == "bf16" ? found.error.weights : found.error.both});
-      formats.back().push_back(name);
-    }
-    linears.push_back(std::move(budgeted));
-  }
-  for (const LinearSource& source : sources) {
-    const bool listed = std::ranges::find(linears, source.name, &BudgetedLinear::name) != linears.end();
-    const bool left_alone = std::ranges::any_of(
-        kept, [&](const std::string& pattern) { return matches_linear(pattern, source.name); });
-    if (!listed && !left_alone && checkpoint.has(source.name + ".weight"))
-      fail_input("{}: says nothing of {}; analyze all layers, or leave that one alone with --keep",
-                 settings.analysis, source.name);
-  }
-  if (analysis.formats.size() < 2)
-    fail_input("{}: compares {} formats, at least two are needed; analyze with --formats {},mxfp8,bf16",
-               settings.analysis, analysis.formats.size(), settings.format);
-  const std::vector<std::size_t> chosen = choose_within_budget(linears, settings.bits_budget);
-  std::vector<FormatRule> rules;
-  for (std::size_t i = 0; i < linears.size(); ++i)
-    rules.push_back(parse_rule(settings, linears[i].name + "=" + formats[i][chosen[i]]));
-  return rules;
-}
-
-// Throws where the plan takes more bits a weight than the budget: residual channels, outliers and --layer-format come on top
-// of the formats that were chosen for it.
-void check_budget(const PlanSettings& settings, const Checkpoint& checkpoint, const QuantizePlan& plan,
-                  std::span<const LinearSource> sources) {
-  if (!(settings.bits_budget > 0)) return;
-  double bits = 0, weights = 0;
-  for (const LinearSource& source : sources) {
-    const auto tensor = std::ranges::find(plan.tensors, source.name + ".weight", &PlannedTensor::name);
-    if (tensor == plan.tensors.end() || tensor->reason.starts_with("kept")) continue;
-    Shape shape = checkpoint.shape(tensor->name);
-    const auto size = static_cast<double>(count(shape));
-    weights += size;
-    if (!tensor->spec) {
-      bits += size * 8 * static_cast<double>(dtype_bytes(checkpoint.dtype(tensor->name)));
-      continue;
-    }
-    const auto input = std::ranges::find(plan.inputs, tensor->input, &PlannedInput::name);
-    QuantizedInfo info{.spec = *tensor->spec, .shape = std::move(shape)};
-    if (input != plan.inputs.end()) {
-      info.shape[1] = input->transform.info.width;
-      info.outliers = input->transform.info.outliers;
-      info.outlier_spec = input->transform.info.outlier_spec;
-    }
-    bits += 8 * static_cast<double>(stored_bytes_of(info));
-  }
-  // The scales' own sizes differ a little from the analysis' bits: global scales, short blocks.
-  if (bits > weights * (settings.bits_budget + 0.005))
-    fail_input(
-        "--bits-budget is {:g} bits a weight, but the plan takes {:.3f}: what --method and --layer-format "
-        "add counts "
-        "too; lower the budget by the difference",
-        settings.bits_budget, bits / weights);
 }
 
 // The settings that had a say, for people.
@@ -323,6 +229,19 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
 }
 
 }  // namespace
+
+FormatRule parse_rule(const PlanSettings& settings, const std::string& text) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0)
+    fail_input("--layer-format is {}, expected PATTERN=FORMAT, as in \"down_proj=mxfp8\"", quote(text));
+  FormatRule rule{text.substr(0, equals), make_spec(settings, format_from_name(text.substr(equals + 1))), {}};
+  const bool weights_only = format_info(rule.weights.format).axis == BlockAxis::flat;
+  if (rule.weights.format == Format::bf16 || weights_only || settings.activations == "bf16") return rule;
+  PlanSettings same = settings;
+  if (format_info(rule.weights.format).bits > 4) same.activations = "same";
+  rule.activations = activations_of(same, rule.weights);
+  return rule;
+}
 
 void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
   s.command = &command;

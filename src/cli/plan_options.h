@@ -28,6 +28,9 @@ struct PlanSettings {
 // Declares them; with_plan: also --plan.
 void add_plan_settings(CLI::App& command, PlanSettings& settings, bool with_plan);
 
+// "PATTERN=FORMAT": that format for weights and, where activations are rounded, for them too where it has 8 bits.
+FormatRule parse_rule(const PlanSettings& settings, const std::string& text);
+
 struct PlannedModel {
   PlannedModel(const PlanSettings& settings, ThreadPool& pool);
 
