@@ -96,8 +96,12 @@ void find_residuals(const Analysis& analysis, Findings& findings) {
       "residual channels by {}: {:.1f} % of an input's channels on average, from {:.1f} to {:.1f} %",
       analysis.residual_rule, 100 * sum / static_cast<double>(count), 100 * least, 100 * most);
   if (outside) text += fmt::format("; {} of {} inputs are outside the advised 0.5 to 5 %", outside, count);
+  // Rules that ask for a number say nothing of the magnitudes.
+  const bool by_magnitude =
+      analysis.residual_rule.starts_with("tau") || analysis.residual_rule.starts_with("energy");
   if (capped)
-    text += fmt::format("; the cap cut {}: magnitudes there are spread, not in a few channels", capped);
+    text += fmt::format("; the cap cut {}{}", capped,
+                        by_magnitude ? ": magnitudes there are spread, not in a few channels" : "");
   findings.push_back(std::move(text));
 }
 

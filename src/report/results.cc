@@ -79,7 +79,7 @@ void add_results(const ReportInputs& inputs, Document& document) {
       Text{"Perplexity with its standard error over the windows; KL is the mean KL(reference || model) in "
            "nats a token and top-1 the share of predictions whose most likely token is the reference's. "
            "bits/weight counts the layers' matrices with their scales; MB is the whole checkpoint. Seconds "
-           "are those of scoring, the reference's part included."});
+           "are those of scoring, the model's own part."});
   document.sections.push_back(std::move(results));
   document.sections.push_back(std::move(curves));
 }
