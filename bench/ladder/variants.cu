@@ -158,13 +158,12 @@ __global__ void __launch_bounds__(kThreads) by_wide_loads(const __grid_constant_
   }
 }
 
-// halfbyte's kernel with stores that ask the L2 to let go of them first.
+// Decodes a block's kThreads * kUnroll words of eight codes; store(i, eight BF16 values) gets word i of the block.
 template <int kThreads, int kUnroll>
-__global__ void __launch_bounds__(kThreads) by_streaming_stores(const __grid_constant__ DequantizeParams p) {
+__device__ void decode_block(const DequantizeParams& p, std::int64_t first, auto store) {
   using Codes = NibbleCodes<NibbleOrder::high_first>;
   __shared__ Codes::Table code_table;
   __shared__ ScaleDouble::Table scale_table;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kUnroll);
   std::uint32_t word[kUnroll];
   ScaleDouble::Raw raw[kUnroll];
 #pragma unroll
@@ -183,39 +182,26 @@ __global__ void __launch_bounds__(kThreads) by_streaming_stores(const __grid_con
     const float scale = ScaleDouble::value(scale_table, p, raw[u]);
 #pragma unroll
     for (int k = 0; k < 8; ++k) v[k] = mul_rn(v[k], scale);
-    store_stream(reinterpret_cast<uint4*>(p.out) + first + u * kThreads + threadIdx.x, OutBf16::pack(v));
+    store(u * kThreads + threadIdx.x, OutBf16::pack(v));
   }
+}
+
+// halfbyte's kernel with stores that ask the L2 to let go of them first.
+template <int kThreads, int kUnroll>
+__global__ void __launch_bounds__(kThreads) by_streaming_stores(const __grid_constant__ DequantizeParams p) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kUnroll);
+  decode_block<kThreads, kUnroll>(p, first, [&](unsigned i, uint4 values) {
+    store_stream(reinterpret_cast<uint4*>(p.out) + first + i, values);
+  });
 }
 
 // The tile is put together in shared memory and leaves as one bulk copy.
 template <int kThreads, int kUnroll>
 __global__ void __launch_bounds__(kThreads) by_bulk_store(const __grid_constant__ DequantizeParams p) {
 #if __CUDA_ARCH__ >= 900
-  using Codes = NibbleCodes<NibbleOrder::high_first>;
   __shared__ alignas(128) uint4 tile[kThreads * kUnroll];
-  __shared__ Codes::Table code_table;
-  __shared__ ScaleDouble::Table scale_table;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kUnroll);
-  std::uint32_t word[kUnroll];
-  ScaleDouble::Raw raw[kUnroll];
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const std::int64_t i = first + u * kThreads + threadIdx.x;
-    word[u] = load_once(reinterpret_cast<const std::uint32_t*>(p.codes) + i);
-    raw[u] = ScaleDouble::request(p, i * 8);
-  }
-  Codes::fill(code_table, p);
-  ScaleDouble::fill(scale_table, p);
-  __syncthreads();
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    float v[8];
-    Codes::levels(code_table, word[u], v);
-    const float scale = ScaleDouble::value(scale_table, p, raw[u]);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) v[k] = mul_rn(v[k], scale);
-    tile[u * kThreads + threadIdx.x] = OutBf16::pack(v);
-  }
+  decode_block<kThreads, kUnroll>(p, first, [&](unsigned i, uint4 values) { tile[i] = values; });
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   if (threadIdx.x == 0) {

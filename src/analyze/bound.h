@@ -2,7 +2,7 @@
 #pragma once
 
 #include "analyze/analysis.h"
-#include "analyze/engine_input.h"
+#include "analyze/rounded_input.h"
 
 namespace halfbyte {
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "quantize/arc.h"
+
 namespace halfbyte {
 
 namespace {
@@ -12,7 +14,6 @@ namespace {
 constexpr double kDriftLimit = 1.25;  // of largest magnitudes, from which the texts count as unlike
 constexpr double kOutstanding = 2;    // times the median error, from which a linear is named
 constexpr std::size_t kMostNamed = 5;
-constexpr double kLeastShare = 0.005, kMostShare = 0.05;  // of S, as ARCQuant advises
 
 using Findings = std::vector<std::string>;
 
@@ -85,7 +86,7 @@ void find_residuals(const Analysis& analysis, Findings& findings) {
   for (const InputAnalysis& input : analysis.inputs) {
     const double share = share_of(input);
     capped += input.capped;
-    outside += share < kLeastShare || share > kMostShare;
+    outside += share < kLeastResidualShare || share > kMostResidualShare;
     least = std::min(least, share);
     most = std::max(most, share);
     sum += share;

@@ -116,7 +116,7 @@ OutputError OutputProbe::error(std::size_t linear, std::size_t variant) const {
   const auto relative = [&](double sum) { return sums.square > 0 ? sum / sums.square : sum > 0 ? 1.0 : 0.0; };
   const Sums& found = sums.variants[variant];
   const double weights = relative(found.weights);
-  return {rounds_activations(variants_[variant].spec) ? relative(found.both) : weights, weights};
+  return {has_row_blocks(variants_[variant].spec.format) ? relative(found.both) : weights, weights};
 }
 
 }  // namespace halfbyte

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "analyze/analysis.h"
-#include "analyze/engine_input.h"
+#include "analyze/rounded_input.h"
 #include "checkpoint/checkpoint.h"
 
 namespace halfbyte {

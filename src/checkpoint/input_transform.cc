@@ -95,8 +95,7 @@ InputInfo parse_input_info(const Json& json, const std::string& where) {
     const std::string place = where + ": outliers";
     info.outliers = json_int64(*outliers, "columns", place);
     info.outlier_spec = parse_quant_spec(*outliers, place);
-    const BlockAxis axis = format_info(info.outlier_spec.format).axis;
-    if (axis != BlockAxis::row && axis != BlockAxis::whole_row)
+    if (!has_row_blocks(info.outlier_spec.format))
       fail_input("{}: outliers cannot be {}; possible are nvfp4, mxfp4, mxfp8, int4 and int8", where,
                  to_string(info.outlier_spec));
     if (info.outliers < 1 || info.outliers >= info.width || info.residual)

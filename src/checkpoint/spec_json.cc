@@ -62,8 +62,7 @@ Json to_json(const ActivationSpec& activations) {
 
 ActivationSpec parse_activation_spec(const Json& json, const std::string& where) {
   ActivationSpec activations{.spec = parse_quant_spec(json, where)};
-  const BlockAxis axis = format_info(activations.spec.format).axis;
-  if (axis != BlockAxis::row && axis != BlockAxis::whole_row)
+  if (!has_row_blocks(activations.spec.format))
     fail_input("{}: activations cannot be {}; possible are nvfp4, mxfp4, mxfp8, int4 and int8", where,
                to_string(activations.spec));
   const std::string scope = json_string(json, "scope", where);

@@ -67,8 +67,7 @@ AnalyzeOptions analyze_options(const Options& options) {
       .alpha = options.alpha,
       .hadamard_block = options.hadamard_block};
   std::erase(analyze.keep, "none");
-  const BlockAxis axis = format_info(analyze.spec.format).axis;
-  if (axis != BlockAxis::row && axis != BlockAxis::whole_row)
+  if (!has_row_blocks(analyze.spec.format))
     fail_input("--format {}: methods round activations too; use nvfp4, mxfp4, mxfp8, int4 or int8",
                options.format);
   if (analyze.arc.rule.kind == ResidualRule::Kind::tau) analyze.tau = analyze.arc.rule.value;

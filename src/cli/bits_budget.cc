@@ -12,8 +12,17 @@
 
 namespace halfbyte::cli {
 
+namespace {
+
+bool is_kept(const PlanSettings& settings, const std::string& linear) {
+  return std::ranges::any_of(settings.keep,
+                             [&](const std::string& pattern) { return matches_linear(pattern, linear); });
+}
+
+}  // namespace
+
 std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, std::span<const LinearSource> sources,
-                                        const Checkpoint& checkpoint, const std::vector<std::string>& kept) {
+                                        const Checkpoint& checkpoint) {
   if (settings.analysis.empty())
     fail_input(
         "--bits-budget goes by measured errors: give --analysis FILE, which \"halfbyte analyze --formats "
@@ -26,9 +35,7 @@ std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, std::span<
   for (const LinearAnalysis& linear : analysis.linears) {
     if (!checkpoint.has(linear.name + ".weight"))
       fail_input("{}: is of another model, it lists {}", settings.analysis, quote(linear.name));
-    if (std::ranges::any_of(kept,
-                            [&](const std::string& pattern) { return matches_linear(pattern, linear.name); }))
-      continue;
+    if (is_kept(settings, linear.name)) continue;
     BudgetedLinear budgeted{.name = linear.name, .weights = linear.out * linear.in, .choices = {}};
     formats.emplace_back();
     for (const auto& [name, found] : linear.formats) {
@@ -40,9 +47,7 @@ std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, std::span<
   }
   for (const LinearSource& source : sources) {
     const bool listed = std::ranges::find(linears, source.name, &BudgetedLinear::name) != linears.end();
-    const bool left_alone = std::ranges::any_of(
-        kept, [&](const std::string& pattern) { return matches_linear(pattern, source.name); });
-    if (!listed && !left_alone && checkpoint.has(source.name + ".weight"))
+    if (!listed && !is_kept(settings, source.name) && checkpoint.has(source.name + ".weight"))
       fail_input("{}: says nothing of {}; analyze all layers, or leave that one alone with --keep",
                  settings.analysis, source.name);
   }
@@ -62,7 +67,7 @@ void check_budget(const PlanSettings& settings, const Checkpoint& checkpoint, co
   double bits = 0, weights = 0;
   for (const LinearSource& source : sources) {
     const auto tensor = std::ranges::find(plan.tensors, source.name + ".weight", &PlannedTensor::name);
-    if (tensor == plan.tensors.end() || tensor->reason.starts_with("kept")) continue;
+    if (tensor == plan.tensors.end() || is_kept(settings, source.name)) continue;
     Shape shape = checkpoint.shape(tensor->name);
     const auto size = static_cast<double>(count(shape));
     weights += size;

@@ -11,7 +11,7 @@ namespace halfbyte::cli {
 
 // What each linear is to be rounded to so that the errors an analysis measured are small under the budget.
 std::vector<FormatRule> rules_of_budget(const PlanSettings& settings, std::span<const LinearSource> sources,
-                                        const Checkpoint& checkpoint, const std::vector<std::string>& kept);
+                                        const Checkpoint& checkpoint);
 
 // Throws where the plan takes more bits a weight than the budget: residual channels, outliers and --layer-format come on top
 // of the formats that were chosen for it.

@@ -65,7 +65,7 @@ std::optional<ActivationSpec> activations_of(const PlanSettings& settings, const
     spec = make_spec(settings, format);
     if (format == Format::nvfp4) spec.four_six = settings.four_six;
   }
-  if (spec.format == Format::nf4 || spec.format == Format::fp4)
+  if (!has_row_blocks(spec.format))
     fail_input(
         "--activations {}: {} is a format for weights only; use bf16, nvfp4, mxfp4, mxfp8, int8 or int4",
         settings.activations, format_name(spec.format));
@@ -185,7 +185,7 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
   PlanOptions options{
       .weights = weights, .activations = activations_of(settings, weights), .keep = settings.keep};
   std::erase(options.keep, "none");
-  if (settings.bits_budget > 0) options.rules = rules_of_budget(settings, sources, checkpoint, options.keep);
+  if (settings.bits_budget > 0) options.rules = rules_of_budget(settings, sources, checkpoint);
   for (const std::string& rule : settings.layer_formats) options.rules.push_back(parse_rule(settings, rule));
   QuantizePlan plan = make_plan(checkpoint, linears, options);
   plan.options = spoken(settings);
@@ -235,8 +235,7 @@ FormatRule parse_rule(const PlanSettings& settings, const std::string& text) {
   if (equals == std::string::npos || equals == 0)
     fail_input("--layer-format is {}, expected PATTERN=FORMAT, as in \"down_proj=mxfp8\"", quote(text));
   FormatRule rule{text.substr(0, equals), make_spec(settings, format_from_name(text.substr(equals + 1))), {}};
-  const bool weights_only = format_info(rule.weights.format).axis == BlockAxis::flat;
-  if (rule.weights.format == Format::bf16 || weights_only || settings.activations == "bf16") return rule;
+  if (!has_row_blocks(rule.weights.format) || settings.activations == "bf16") return rule;
   PlanSettings same = settings;
   if (format_info(rule.weights.format).bits > 4) same.activations = "same";
   rule.activations = activations_of(same, rule.weights);

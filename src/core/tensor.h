@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>

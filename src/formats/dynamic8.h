@@ -63,11 +63,17 @@ constexpr std::array<float, 255> make_dynamic8_thresholds(const std::array<float
 inline constexpr std::array<float, 256> kDynamic8Map = detail::make_dynamic8_map();
 inline constexpr std::array<float, 255> kDynamic8Thresholds = detail::make_dynamic8_thresholds(kDynamic8Map);
 
+// A value in [-1, 1] is first rounded to one of 65,536 places, 0 at -1 and 65,535 at 1.
+HB_HD constexpr int dynamic8_place(float normalised) {
+  return static_cast<int>(add_rn(mul_rn(mul_rn(add_rn(normalised, 1.0f), 0.5f), 65535.0f), 0.5f));
+}
+HB_HD constexpr float dynamic8_place_value(int place) {
+  return add_rn(-1.0f, mul_rn(2.0f, static_cast<float>(place)) / 65535.0f);
+}
+
 // Code of a value already divided by its group's absmax and clamped to [-1, 1].
 constexpr std::uint8_t dynamic8_encode(float normalised) {
-  const float grid = (normalised + 1.0f) * 0.5f * 65535.0f + 0.5f;
-  const float place = static_cast<float>(static_cast<std::int32_t>(grid));
-  const float value = -1.0f + 2.0f * place / 65535.0f;
+  const float value = dynamic8_place_value(dynamic8_place(normalised));
   const auto below = std::lower_bound(kDynamic8Thresholds.begin(), kDynamic8Thresholds.end(), value);
   return static_cast<std::uint8_t>(below - kDynamic8Thresholds.begin());
 }
@@ -77,11 +83,15 @@ constexpr float dynamic8_factor(float nested_absmax) {
   return nested_absmax <= pow2f(-128) ? 0.0f : 1.0f / nested_absmax;
 }
 
+// x in units of its group, clamped.
+HB_HD constexpr float dynamic8_normalise(float x, float factor) {
+  const float value = mul_rn(x, factor);
+  return value < -1.0f ? -1.0f : value > 1.0f ? 1.0f : value;
+}
+
 // Code of x = absmax - offset in a group with that factor.
 constexpr std::uint8_t dynamic8_encode_scaled(float x, float factor) {
-  if (factor == 0.0f) return 0;
-  const float value = x * factor;
-  return dynamic8_encode(value < -1.0f ? -1.0f : value > 1.0f ? 1.0f : value);
+  return factor == 0.0f ? std::uint8_t{0} : dynamic8_encode(dynamic8_normalise(x, factor));
 }
 
 // level is kDynamic8Map[code].

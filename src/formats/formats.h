@@ -51,6 +51,12 @@ inline constexpr std::array<FormatInfo, 9> kFormats{{
 constexpr const FormatInfo& format_info(Format format) { return kFormats[static_cast<std::size_t>(format)]; }
 constexpr std::string_view format_name(Format format) { return format_info(format).name; }
 
+// Whether blocks stay within a row: only then can activations have the format, and columns be split off or appended.
+constexpr bool has_row_blocks(Format format) {
+  const BlockAxis axis = format_info(format).axis;
+  return axis == BlockAxis::row || axis == BlockAxis::whole_row;
+}
+
 // The format of that name ("mxfp8" is mxfp8_e4m3), or nothing where the name is unknown.
 constexpr std::optional<Format> find_format(std::string_view name) {
   if (name == "mxfp8") return Format::mxfp8_e4m3;

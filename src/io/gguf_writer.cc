@@ -94,7 +94,7 @@ GgufWriter::GgufWriter(const std::filesystem::path& target,
       header.number<std::uint64_t>(static_cast<std::uint64_t>(spec.shape[i]));
     header.number(spec.type);
     header.number<std::uint64_t>(static_cast<std::uint64_t>(offset));
-    if (!places_.emplace(spec.name, Place{offset, bytes, 0}).second)
+    if (!places_.add(spec.name, offset, bytes))
       fail_input("{}: the tensor name {} cannot be written twice", file_.path(), quote(spec.name));
     if (__builtin_add_overflow(offset, round_up(bytes, kAlignment), &offset))
       fail_input("{}: tensor {} is too large to be written", file_.path(), quote(spec.name));
@@ -103,8 +103,9 @@ GgufWriter::GgufWriter(const std::filesystem::path& target,
   const std::int64_t data_begin = round_up(header_bytes, kAlignment);
   file_.write(header.bytes());
   file_.write(std::string(static_cast<std::size_t>(data_begin - header_bytes), '\0'));
-  for (auto& [name, place] : places_) {
-    place.begin += data_begin;
+  places_.move_all(data_begin);
+  for (const GgufTensorSpec& spec : specs_) {
+    const TensorPlaces::Place& place = places_.at(spec.name, file_);
     const std::int64_t padding = round_up(place.size, kAlignment) - place.size;
     if (padding)
       file_.write_at(place.begin + place.size, std::vector<std::byte>(static_cast<std::size_t>(padding)));
@@ -113,22 +114,11 @@ GgufWriter::GgufWriter(const std::filesystem::path& target,
 }
 
 void GgufWriter::append(std::string_view name, std::span<const std::byte> bytes) {
-  const auto found = places_.find(name);
-  if (found == places_.end()) fail_input("{}: no tensor {} was announced", file_.path(), quote(name));
-  Place& place = found->second;
-  const auto size = static_cast<std::int64_t>(bytes.size());
-  if (size > place.size - place.done)
-    fail_input("{}: tensor {} was given {} bytes, expected {}", file_.path(), quote(name), place.done + size,
-               place.size);
-  file_.write_at(place.begin + place.done, bytes);
-  place.done += size;
+  places_.append(name, bytes, file_);
 }
 
 void GgufWriter::finish() {
-  for (const auto& [name, place] : places_)
-    if (place.done != place.size)
-      fail_input("{}: tensor {} was given {} of its {} bytes", file_.path(), quote(name), place.done,
-                 place.size);
+  places_.require_complete(specs_, file_);
   file_.commit();
 }
 

@@ -6,12 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
 #include "core/shape.h"
-#include "io/output.h"
+#include "io/tensor_places.h"
 
 namespace halfbyte {
 
@@ -36,13 +35,9 @@ class GgufWriter {
   std::int64_t file_bytes() const { return file_bytes_; }
 
  private:
-  struct Place {
-    std::int64_t begin, size, done;
-  };
-
   OutputFile file_;
   std::vector<GgufTensorSpec> specs_;
-  std::unordered_map<std::string_view, Place> places_;  // keys live in specs_
+  TensorPlaces places_;  // names live in specs_
   std::int64_t file_bytes_ = 0;
 };
 

@@ -27,7 +27,8 @@ fs::path resolve(const fs::path& target) {
   if (target.empty()) fail_input("an empty path was given for the output");
   std::error_code error;
   const fs::file_status status = fs::status(target, error);
-  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) return target;  // device, pipe
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))
+    return target;  // device, pipe
   fs::path full = fs::weakly_canonical(fs::absolute(target, error), error);
   if (error) fail(ErrorKind::io, "{}: is not a usable path: {}", target.string(), error.message());
   if (!full.has_filename() && full.has_relative_path()) full = full.parent_path();

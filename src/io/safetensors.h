@@ -21,6 +21,7 @@
 #include "core/tensor.h"
 #include "io/mapped_file.h"
 #include "io/output.h"
+#include "io/tensor_places.h"
 
 namespace halfbyte {
 
@@ -112,21 +113,16 @@ class SafetensorsWriter {
   // The SHA-256 of that tensor's bytes as they lie in a kept file; with it they count as appended.
   std::string take_over(std::string_view name);
   // Forgets what was appended or taken over of that tensor.
-  void restart(std::string_view name) { place(name).done = 0; }
+  void restart(std::string_view name) { places_.at(name, file_).done = 0; }
   // Every tensor must be complete.
   void finish(bool sync = false);
   std::int64_t file_bytes() const { return file_bytes_; }
   const std::string& header_sha256() const { return header_sha256_; }  // of the first 8 + N bytes
 
  private:
-  struct Place {
-    std::int64_t begin, size, done;
-  };
-  Place& place(std::string_view name);
-
   OutputFile file_;
   std::vector<TensorSpec> specs_;
-  std::unordered_map<std::string_view, Place> places_;  // keys live in specs_
+  TensorPlaces places_;  // names live in specs_
   std::int64_t file_bytes_ = 0;
   std::string header_sha256_;
 };

@@ -62,7 +62,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& target, std::v
     for (std::size_t i = 0; i < spec.shape.size(); ++i)
       header += fmt::format("{}{}", i ? "," : "", spec.shape[i]);
     header += fmt::format("],\"data_offsets\":[{},{}]}},", offset, offset + *bytes);
-    if (spec.name == "__metadata__" || !places_.emplace(spec.name, Place{offset, *bytes, 0}).second)
+    if (spec.name == "__metadata__" || !places_.add(spec.name, offset, *bytes))
       fail_input("{}: the tensor name {} cannot be written{}", file_.path(), quote(spec.name),
                  spec.name == "__metadata__" ? "" : " twice");
     offset += *bytes;
@@ -82,19 +82,13 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& target, std::v
   hash.update(header);
   header_sha256_ = hash.finish();
   const auto data_begin = static_cast<std::int64_t>(8 + header.size());
-  for (auto& [name, place] : places_) place.begin += data_begin;
+  places_.move_all(data_begin);
   file_bytes_ = data_begin + offset;
-}
-
-SafetensorsWriter::Place& SafetensorsWriter::place(std::string_view name) {
-  const auto found = places_.find(name);
-  if (found == places_.end()) fail_input("{}: no tensor {} was announced", file_.path(), quote(name));
-  return found->second;
 }
 
 std::string SafetensorsWriter::take_over(std::string_view name) {
   constexpr std::int64_t kPiece = 1 << 20;
-  Place& place = this->place(name);
+  TensorPlaces::Place& place = places_.at(name, file_);
   Sha256 hash;
   std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(kPiece, place.size)));
   for (std::int64_t done = 0; done < place.size;) {
@@ -108,22 +102,11 @@ std::string SafetensorsWriter::take_over(std::string_view name) {
 }
 
 void SafetensorsWriter::append(std::string_view name, std::span<const std::byte> bytes) {
-  Place& place = this->place(name);
-  const auto size = static_cast<std::int64_t>(bytes.size());
-  if (size > place.size - place.done)
-    fail_input("{}: tensor {} was given {} bytes, expected {}", file_.path(), quote(name), place.done + size,
-               place.size);
-  file_.write_at(place.begin + place.done, bytes);
-  place.done += size;
+  places_.append(name, bytes, file_);
 }
 
 void SafetensorsWriter::finish(bool sync) {
-  for (const TensorSpec& spec : specs_) {
-    const Place& place = places_.at(spec.name);
-    if (place.done != place.size)
-      fail_input("{}: tensor {} was given {} of its {} bytes", file_.path(), quote(spec.name), place.done,
-                 place.size);
-  }
+  places_.require_complete(specs_, file_);
   file_.commit(sync);
 }
 

@@ -5,13 +5,11 @@
 #include <cmath>
 
 #include "core/fail.h"
+#include "model/engine_input.h"
 #include "ops/attention/op.h"
-#include "ops/augment/op.h"
-#include "ops/fake_quantize/op.h"
 #include "ops/matmul_f32/op.h"
 #include "ops/rms_norm/op.h"
 #include "ops/silu_mul/op.h"
-#include "ops/transform_input/op.h"
 
 namespace halfbyte {
 
@@ -19,20 +17,20 @@ namespace {
 
 // Buffers that all inputs of a pass use in turn.
 struct InputScratch {
-  Array<float> transformed, rounded;
+  Array<float> changed, rounded;
 };
-
-float* grown(Array<float>& array, std::int64_t size) {
-  if (array.size() < size) array = Array<float>(size);
-  return array.data();
-}
 
 // The input of one or more linears, transformed and quantized the way each of them asks for; equal wishes share one result.
 class QuantizedInput {
  public:
   QuantizedInput(const float* x, std::int64_t rows, std::int64_t columns, InputScratch& scratch,
                  ClippingCounts& counts, ThreadPool& pool)
-      : x_(x), rows_(rows), columns_(columns), scratch_(scratch), counts_(counts), pool_(pool) {}
+      : x_(x),
+        rows_(rows),
+        unchanged_(unchanged_input(columns)),
+        scratch_(scratch),
+        counts_(counts),
+        pool_(pool) {}
 
   // [rows, linear.in] as linear's engine would see it.
   const float* for_linear(const Linear& linear) {
@@ -40,99 +38,39 @@ class QuantizedInput {
     if (!current_ || activations_ != linear.activations || transform_ != linear.transform.get()) {
       activations_ = linear.activations;
       transform_ = linear.transform.get();
-      current_ = round(transform_ ? transform() : x_);
+      current_ = make();
     }
     return current_;
   }
 
  private:
-  // What the input is changed to before rounding; an empty one where a linear reads it as it is.
-  const InputInfo& info() const {
-    static const InputInfo kNone;
-    return transform_ ? transform_->input.info : kNone;
-  }
-  // Columns before those that a method appends or keeps in another format.
-  std::int64_t main() const {
-    return transform_ ? info().width - info().residual - info().outliers : columns_;
-  }
-
-  const float* transform() {
-    const InputTransform& input = transform_->input;
-    if (!info().scaled && info().hadamard < 2 && !info().gathered) return x_;
-    float* out = grown(scratch_.transformed, rows_ * (main() + info().outliers));
-    transform_input({.rows = rows_,
-                     .channels = columns_,
-                     .x = x_,
-                     .scale = info().scaled ? input.scale.data() : nullptr,
-                     .direction = ScaleDirection::divide,
-                     .hadamard = info().hadamard,
-                     .columns = info().gathered ? input.columns.data() : nullptr,
-                     .width = main() + info().outliers,
-                     .out = out},
-                    pool_);
-    return out;
-  }
-
-  const float* round(const float* x) {
-    if (!activations_) return x;
-    const std::int64_t width = main() + info().residual + info().outliers;
-    const bool fixed = activations_->scope == ActivationScope::fixed && info().global_scale != 0.0f;
-    const ScaleScope scope =
-        activations_->scope == ActivationScope::token ? ScaleScope::row : ScaleScope::tensor;
-    const std::optional<float> global = fixed ? std::optional(info().global_scale) : std::nullopt;
-    float* out = grown(scratch_.rounded, rows_ * width);
-    if (fixed) count_clipped(x);
-    if (info().residual) {
-      augment({.rows = rows_,
-               .columns = main(),
-               .x = x,
-               .residual = transform_->residual.data(),
-               .residual_count = info().residual,
-               .spec = activations_->spec,
-               .scope = scope,
-               .shared_scale = info().shared_scale,
-               .global_scale = global,
-               .residual_global_scale = fixed ? std::optional(info().residual_global_scale) : std::nullopt,
-               .out = out},
-              pool_);
-      return out;
-    }
-    FakeQuantize part{.rows = rows_,
-                      .columns = main(),
-                      .x = x,
-                      .x_stride = width,
-                      .out = out,
-                      .out_stride = width,
-                      .spec = activations_->spec,
-                      .scope = scope,
-                      .global_scale = global};
-    fake_quantize(part, pool_);
-    if (info().outliers) {
-      part.columns = info().outliers;
-      part.x = x + main();
-      part.out = out + main();
-      part.spec = info().outlier_spec;
-      part.global_scale = {};
-      fake_quantize(part, pool_);
-    }
-    return out;
+  const float* make() {
+    const InputTransform& input = transform_ ? transform_->input : unchanged_;
+    const float* changed = change_input(x_, rows_, input, scratch_.changed, pool_);
+    if (!activations_) return changed;
+    if (activations_->scope == ActivationScope::fixed && input.info.global_scale != 0.0f)
+      count_clipped(changed, input.info);
+    const auto residual =
+        transform_ ? std::span<const std::int32_t>(transform_->residual) : std::span<const std::int32_t>{};
+    return round_input(changed, rows_, input.info, residual, *activations_, scratch_.rounded, pool_);
   }
 
   // Values beyond what the static scale can say: they saturate.
-  void count_clipped(const float* x) {
-    const float limit = nvfp4_range(activations_->spec.global_scale, info().global_scale);
-    const std::int64_t width = main() + info().outliers;
+  void count_clipped(const float* changed, const InputInfo& info) {
+    const float limit = nvfp4_range(activations_->spec.global_scale, info.global_scale);
+    const std::int64_t width = changed_columns(info), main = width - info.outliers;
     std::atomic<std::int64_t> clipped = 0;
     pool_.parallel_for(rows_, [&](std::int64_t row) {
-      const float* begin = x + row * width;
-      clipped += std::count_if(begin, begin + main(), [&](float value) { return std::abs(value) > limit; });
+      const float* begin = changed + row * width;
+      clipped += std::count_if(begin, begin + main, [&](float value) { return std::abs(value) > limit; });
     });
     counts_.clipped += clipped;
-    counts_.values += rows_ * main();
+    counts_.values += rows_ * main;
   }
 
   const float* x_;
-  std::int64_t rows_, columns_;
+  std::int64_t rows_;
+  InputTransform unchanged_;  // for linears without a method
   InputScratch& scratch_;
   ClippingCounts& counts_;
   ThreadPool& pool_;

@@ -96,7 +96,7 @@ std::string residual_warning(const QuantizePlan& plan) {
     if (info.method != "arc") continue;
     const double share = static_cast<double>(info.residual) / static_cast<double>(info.channels);
     ++inputs;
-    outside += share < 0.005 || share > 0.05;
+    outside += share < kLeastResidualShare || share > kMostResidualShare;
     least = std::min(least, share);
     most = std::max(most, share);
   }
@@ -125,7 +125,7 @@ void plan_arc(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const 
           "{} and {}",
           to_string(*group.tensors[0]->spec), to_string(plan.activations->spec));
     for (const PlannedTensor* tensor : group.tensors)
-      if (format_info(tensor->spec->format).axis == BlockAxis::flat)
+      if (!has_row_blocks(tensor->spec->format))
         fail_input("--method arc needs weights with blocks along a row, not {}", to_string(*tensor->spec));
     const std::int64_t residual = residual_channels(input.absmax, options, block);
     // Sorting alone only hurts: a block's largest value is kept best, so outliers do best one to a block.

@@ -45,6 +45,9 @@ std::int64_t residual_channels(std::span<const float> absmax, const ArcOptions& 
 // whole blocks move, so codes and scales are permuted and nothing is computed. Counts are multiples of the block.
 std::vector<std::int32_t> interleaved_columns(std::int64_t main, std::int64_t residual, std::int64_t block);
 
+// The share of an input's channels that ARCQuant advises to have residuals.
+inline constexpr double kLeastResidualShare = 0.005, kMostResidualShare = 0.05;
+
 // A sentence on the shares of residual channels, where they are outside what is sensible; empty otherwise.
 std::string residual_warning(const QuantizePlan& plan);
 

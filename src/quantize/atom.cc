@@ -17,7 +17,7 @@ void plan_atom(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const
          return tensor.activations == plan.activations;
        })) {
     for (const PlannedTensor* tensor : group.tensors)
-      if (format_info(tensor->spec->format).axis == BlockAxis::flat)
+      if (!has_row_blocks(tensor->spec->format))
         fail_input("--method atom needs weights with blocks along a row, not {}", to_string(*tensor->spec));
     PlannedInput planned{.name = {},
                          .transform = {.info = {.method = "atom",

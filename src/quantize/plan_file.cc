@@ -165,7 +165,7 @@ void check_together(const QuantizePlan& plan, const Checkpoint& checkpoint,
     if (linear->input != tensor.input)
       fail_input("{}: reads {}, not {}", where, quote(linear->input), quote(tensor.input));
     const InputInfo& info = input->second->transform.info;
-    if ((info.residual || info.outliers) && format_info(tensor.spec->format).axis == BlockAxis::flat)
+    if ((info.residual || info.outliers) && !has_row_blocks(tensor.spec->format))
       fail_input("{}: {} has blocks over row ends, so residual or outlier columns cannot be stored", where,
                  to_string(*tensor.spec));
     if (checkpoint.shape(tensor.name).back() != info.channels)

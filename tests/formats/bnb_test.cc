@@ -10,8 +10,8 @@
 #include "formats/fp4.h"
 #include "formats/nf4.h"
 #include "formats/packing.h"
+#include "io/sha256.h"
 #include "tests/support/golden.h"
-#include "tests/support/sha256.h"
 
 namespace halfbyte {
 namespace {
@@ -32,8 +32,8 @@ TEST(Bnb, TablesAreThePeers) {
   EXPECT_EQ(patterns(fp4), patterns(golden.floats("map.fp4")));
   const std::vector<float> map(kDynamic8Map.begin(), kDynamic8Map.end());
   EXPECT_EQ(patterns(map), patterns(golden.floats("map.dynamic")));
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(map.data());
-  EXPECT_EQ(test::sha256({bytes, 1024}), "e732639a65f497b4ad684bb166a4467708255edd5207757de8b8f0c7e1fda89c");
+  EXPECT_EQ(sha256(std::as_bytes(std::span(map))),
+            "e732639a65f497b4ad684bb166a4467708255edd5207757de8b8f0c7e1fda89c");
 }
 
 TEST(Bnb, BothSidesOfEveryThreshold) {

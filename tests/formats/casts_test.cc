@@ -8,8 +8,8 @@
 #include "formats/e2m1.h"
 #include "formats/e5m2.h"
 #include "formats/e8m0.h"
+#include "io/sha256.h"
 #include "tests/support/golden.h"
-#include "tests/support/sha256.h"
 
 namespace halfbyte {
 namespace {
@@ -30,20 +30,16 @@ Bytes all_bf16(Cast cast) {
   return out;
 }
 
-TEST(Casts, Sha256IsRight) {
-  const std::string abc = "abc";
-  EXPECT_EQ(test::sha256({reinterpret_cast<const std::uint8_t*>(abc.data()), 3}),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-}
-
 TEST(Casts, E2m1OfAllBf16) {
   const Bytes ours = all_bf16(e2m1_encode);
-  EXPECT_EQ(test::sha256(ours), "8692da74cf3cf29ca68d089fddad64b688c3323bf21671f2eed3283906fc046f")
+  EXPECT_EQ(sha256(std::as_bytes(std::span(ours))),
+            "8692da74cf3cf29ca68d089fddad64b688c3323bf21671f2eed3283906fc046f")
       << "CUDA 13.0";
   // ml_dtypes makes a NaN the zero of the other sign.
   const Bytes peer = all_bf16(
       [](float x) { return is_nan(x) ? static_cast<std::uint8_t>(sign_bit(x) ? 0 : 8) : e2m1_encode(x); });
-  EXPECT_EQ(test::sha256(peer), "e6c3b75330483770fdfc694be5b28fbe504cefa84954b599b89f39aa6d146d11")
+  EXPECT_EQ(sha256(std::as_bytes(std::span(peer))),
+            "e6c3b75330483770fdfc694be5b28fbe504cefa84954b599b89f39aa6d146d11")
       << "ml_dtypes";
   Bytes packed;
   for (std::size_t i = 0; i < peer.size(); i += 2)
@@ -53,10 +49,12 @@ TEST(Casts, E2m1OfAllBf16) {
 
 TEST(Casts, E4m3OfAllBf16) {
   const Bytes ours = all_bf16(e4m3_encode);
-  EXPECT_EQ(test::sha256(ours), "556222ae80c3498b4da64795f283e77962f1045e2525faaededd4e0a5b1ae212")
+  EXPECT_EQ(sha256(std::as_bytes(std::span(ours))),
+            "556222ae80c3498b4da64795f283e77962f1045e2525faaededd4e0a5b1ae212")
       << "torch";
   const Bytes cuda = all_bf16([](float x) { return is_nan(x) ? std::uint8_t{0x7F} : e4m3_encode(x); });
-  EXPECT_EQ(test::sha256(cuda), "2f8096b3b00699a86e3e44c61fc0287c5111ab4b4e3d1ad604f6f3a5b3eca0db")
+  EXPECT_EQ(sha256(std::as_bytes(std::span(cuda))),
+            "2f8096b3b00699a86e3e44c61fc0287c5111ab4b4e3d1ad604f6f3a5b3eca0db")
       << "CUDA SATFINITE";
   const Bytes peer = all_bf16([](float x) {
     return abs_value(x) > 464.0f ? static_cast<std::uint8_t>(sign_bit(x) ? 0xFF : 0x7F) : e4m3_encode(x);
@@ -68,15 +66,18 @@ TEST(Casts, E8m0OfAllBf16) {
   const float too_large = 1.5f * pow2f(127);
   const Bytes torch =
       all_bf16([&](float x) { return abs_value(x) >= too_large ? std::uint8_t{255} : e8m0_encode(x); });
-  EXPECT_EQ(test::sha256(torch), "c7ce8810bf43d855d2b1406983662490000a041d34bef2c5e73b13e786852bcf");
+  EXPECT_EQ(sha256(std::as_bytes(std::span(torch))),
+            "c7ce8810bf43d855d2b1406983662490000a041d34bef2c5e73b13e786852bcf");
   const Bytes ml =
       all_bf16([&](float x) { return !(x > 0.0f && x < too_large) ? std::uint8_t{255} : e8m0_encode(x); });
   EXPECT_EQ(ml, Golden("casts.safetensors").bytes("ml.bf16_to_e8m0"));
   const Bytes up = all_bf16([](float x) { return e8m0_encode(x, E8m0Rounding::up); });
-  EXPECT_EQ(test::sha256(up), "071ed5f46e6976a02043999be450aaf7d61df87a614a5d044da28f8beccd4f75")
+  EXPECT_EQ(sha256(std::as_bytes(std::span(up))),
+            "071ed5f46e6976a02043999be450aaf7d61df87a614a5d044da28f8beccd4f75")
       << "CUDA, up";
   const Bytes down = all_bf16([](float x) { return e8m0_encode(x, E8m0Rounding::down); });
-  EXPECT_EQ(test::sha256(down), "31275856a8aaec046128782f1894916017c3d3f80d214cd2e74168e138f872f4")
+  EXPECT_EQ(sha256(std::as_bytes(std::span(down))),
+            "31275856a8aaec046128782f1894916017c3d3f80d214cd2e74168e138f872f4")
       << "CUDA, down";
 }
 

@@ -20,6 +20,7 @@
 #include "ops/quantize/cuda.h"
 #include "ops/quantize/double_quant.h"
 #include "ops/quantize/op.h"
+#include "tests/gpu/program.h"
 
 namespace halfbyte::test {
 
@@ -420,6 +421,8 @@ void check_large(Report& report) {
   report.add(wrong == 0, fmt::format("quantize nf4 of 2^31 + 64 elements: {} wrong", wrong.load()));
 }
 
+}  // namespace
+
 int run(int argc, char** argv) {
   bool reduced = false, large = false;
   std::uint64_t seed = 20261130;
@@ -434,13 +437,7 @@ int run(int argc, char** argv) {
     else
       fail_input("gpu_test: unknown option {}", flag);
   }
-  const auto device = cuda::device_info();
-  if (!device) {
-    fmt::print("SKIPPED: no CUDA device on this machine; the CUDA kernels were not run\n");
-    return 0;
-  }
-  fmt::print("{} (compute capability {}.{}), seed {}\n", device->name, device->major, device->minor, seed);
-  cuda::require_device("the tests");
+  if (!device_is_there(seed)) return 0;
   std::vector<Shape> shapes = {{1, 1},     {1, 7},      {3, 5},          {2, 33},   {7, 96},   {5, 17},
                                {17, 100},  {31, 257},   {64, 128},       {3, 1000}, {1, 4095}, {6, 4096},
                                {1, 65537}, {2, 3, 520}, {9, 16384 + 32}, {40, 2048}};
@@ -465,19 +462,11 @@ int run(int argc, char** argv) {
              rest.cases, rest.failed);
   total.cases += rest.cases;
   total.failed += rest.failed;
-  fmt::print("{} passed, {} failed\n", total.cases - total.failed, total.failed);
-  return total.failed ? 1 : 0;
+  return exit_code(total.cases - total.failed, total.failed);
 }
-
-}  // namespace
 
 }  // namespace halfbyte::test
 
 int main(int argc, char** argv) {
-  try {
-    return halfbyte::test::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gpu_test: {}\n", error.what());
-    return 2;
-  }
+  return halfbyte::test::program("gpu_test", argc, argv, halfbyte::test::run);
 }

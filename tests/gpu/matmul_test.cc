@@ -19,6 +19,7 @@
 #include "ops/matmul_w4a16/cuda.h"
 #include "ops/matmul_w4a16/op.h"
 #include "ops/matmul_w4a16/pack.h"
+#include "tests/gpu/program.h"
 
 namespace halfbyte::test {
 
@@ -197,6 +198,8 @@ bool refused(const std::function<void()>& call, std::string_view part) {
   return false;
 }
 
+}  // namespace
+
 int run(int argc, char** argv) {
   bool reduced = false;
   std::int64_t shapes = 200;
@@ -212,13 +215,7 @@ int run(int argc, char** argv) {
     else
       fail_input("gpu_matmul_test: unknown option {}", flag);
   }
-  const auto device = cuda::device_info();
-  if (!device) {
-    fmt::print("SKIPPED: no CUDA device on this machine; the CUDA products were not run\n");
-    return 0;
-  }
-  cuda::require_device("the tests");
-  fmt::print("{} (compute capability {}.{}), seed {}\n", device->name, device->major, device->minor, seed);
+  if (!device_is_there(seed)) return 0;
   ThreadPool pool(available_cores());
   std::mt19937_64 random(seed);
   std::int64_t passed = 0, failed = 0;
@@ -268,19 +265,11 @@ int run(int argc, char** argv) {
       "misaligned tiles are refused");
   add(refused(with([](auto& call) { call.weights.spec.format = Format::int8; }), "4 bits") ? "" : "no",
       "int8 is refused");
-  fmt::print("{} passed, {} failed\n", passed, failed);
-  return failed ? 1 : 0;
+  return exit_code(passed, failed);
 }
-
-}  // namespace
 
 }  // namespace halfbyte::test
 
 int main(int argc, char** argv) {
-  try {
-    return halfbyte::test::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gpu_matmul_test: {}\n", error.what());
-    return 2;
-  }
+  return halfbyte::test::program("gpu_matmul_test", argc, argv, halfbyte::test::run);
 }

@@ -32,7 +32,7 @@ constexpr std::array<Run, 2> kRuns{fake_quantize_cpu, fake_quantize_reference};
 void fake_quantize(const FakeQuantize& args, ThreadPool& pool) {
   validate(args.spec);
   const FormatInfo& info = format_info(args.spec.format);
-  if (info.axis != BlockAxis::row && info.axis != BlockAxis::whole_row)
+  if (!has_row_blocks(args.spec.format))
     fail(ErrorKind::unsupported,
          "fake_quantize: activations in {}; possible are nvfp4, mxfp4, mxfp8, int4 and int8", info.name);
   if (args.rows < 0 || args.columns < 0 || args.x_stride < args.columns || args.out_stride < args.columns)

@@ -6,9 +6,8 @@
 
 namespace halfbyte {
 
-// The codec rounds a value to one of 65,536 places, 0 at -1 and 65,535 at 1, and codes are runs of places. Far from the middle
-// the runs are long: buckets of 256 places, and of 64 nearer, hold at most one edge. The 1024 places in the middle have their
-// codes listed.
+// Codes are runs of the codec's places (dynamic8_place). Far from the middle the runs are long: buckets of 256 places, and of
+// 64 nearer, hold at most one edge. The 1024 places in the middle have their codes listed.
 struct alignas(4) Dynamic8Table {
   static constexpr int kFar = 256, kBuckets = kFar + 128, kMiddle = 1024;
   static constexpr int kNearFirst = 28672, kNearEnd = 36864, kMiddleFirst = 32256, kMiddleEnd = 33280;
@@ -23,7 +22,7 @@ struct alignas(4) Dynamic8Table {
     for (int i = 0; i < 255; ++i) {
       const float threshold = kDynamic8Thresholds[static_cast<std::size_t>(i)];
       int place = static_cast<int>((threshold + 1.0f) * 32767.5f) - 2;
-      while (!(threshold < value_at(place))) ++place;
+      while (!(threshold < dynamic8_place_value(place))) ++place;
       first[i + 1] = place;
     }
     for (int b = 0; b < kBuckets; ++b) {
@@ -43,10 +42,6 @@ struct alignas(4) Dynamic8Table {
     return table;
   }
 
-  HB_HD static constexpr float value_at(int place) {
-    return add_rn(-1.0f, mul_rn(2.0f, static_cast<float>(place)) / 65535.0f);
-  }
-
   // Of a place outside the middle.
   HB_HD static constexpr int bucket_of(int place) {
     return place >= kNearFirst && place < kNearEnd ? kFar + (place - kNearFirst) / 64 : place / 256;
@@ -54,8 +49,7 @@ struct alignas(4) Dynamic8Table {
 
   // dynamic8_encode() of a value in [-1, 1].
   HB_HD constexpr std::uint8_t encode(float normalised) const {
-    const int place =
-        static_cast<int>(add_rn(mul_rn(mul_rn(add_rn(normalised, 1.0f), 0.5f), 65535.0f), 0.5f)) & 0xFFFF;
+    const int place = dynamic8_place(normalised) & 0xFFFF;
     if (place >= kMiddleFirst && place < kMiddleEnd) return middle[place - kMiddleFirst];
     const int b = bucket_of(place);
     return static_cast<std::uint8_t>(code[b] + (place > last[b]));
@@ -63,9 +57,7 @@ struct alignas(4) Dynamic8Table {
 
   // dynamic8_encode_scaled().
   HB_HD constexpr std::uint8_t encode_scaled(float x, float factor) const {
-    if (factor == 0.0f) return 0;
-    const float value = mul_rn(x, factor);
-    return encode(value < -1.0f ? -1.0f : value > 1.0f ? 1.0f : value);
+    return factor == 0.0f ? std::uint8_t{0} : encode(dynamic8_normalise(x, factor));
   }
 };
 

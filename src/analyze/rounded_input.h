@@ -1,18 +1,13 @@
-// An input of linears as an engine with a method sees it: changed, then rounded, with what is needed to look at its errors.
+// An input of linears as an engine with a method sees it, kept with what is needed to look at its errors.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "checkpoint/input_transform.h"
-#include "checkpoint/spec_json.h"
 #include "core/tensor.h"
-#include "core/thread_pool.h"
+#include "model/engine_input.h"
 
 namespace halfbyte {
-
-// A method that changes nothing, for an input of so many channels.
-InputTransform unchanged_input(std::int64_t channels);
 
 // x [rows, channels] of the model, changed by a transform without outlier columns and static scales, and rounded as one tensor.
 struct EngineInput {
@@ -24,8 +19,5 @@ struct EngineInput {
 
 EngineInput make_engine_input(const float* x, std::int64_t rows, const InputTransform& transform,
                               const QuantSpec& spec, ThreadPool& pool);
-
-// Whether a format can round activations: its blocks lie along rows.
-bool rounds_activations(const QuantSpec& spec);
 
 }  // namespace halfbyte
