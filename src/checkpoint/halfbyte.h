@@ -3,7 +3,7 @@
 //   config.json   the model's own, with "quantization_config": {"quant_method": "halfbyte", "version": 1,
 //                 "activations": null or {spec, "scope"}, "tensors": {"model.layers.0.mlp.up_proj.weight": {spec,
 //                 "shape": [1536, 576], "dtype": "BF16"}, ..}}
-//   spec          "format", "block_size", and where they apply "double_quant", "global_scale", "mx_scale", "four_six"
+//   spec          "format", "block_size", and where they apply "double_quant", "global_scale", "mx_scale", "four_six", "scale_search"
 //   tensors       NAME.codes          U8 [rows, bytes a row], nf4 and fp4 U8 [bytes] (bit order: quantized_tensor.h)
 //                 NAME.scales         F8_E4M3 [rows, blocks a row] (nvfp4), U8 alike (E8M0 of mxfp4, mxfp8), U8 [blocks]
 //                                     (double quantization), F32 [blocks] (nf4, fp4), F32 [rows, blocks a row] (int4, int8)

@@ -32,6 +32,7 @@ Json to_json(const QuantSpec& spec) {
     json["global_scale"] = global_scale_rule_name(spec.global_scale);
   if (info.scale == ScaleKind::e8m0) json["mx_scale"] = mx_scale_rule_name(spec.mx_scale);
   if (spec.four_six) json["four_six"] = true;
+  if (spec.scale_search) json["scale_search"] = true;
   return json;
 }
 
@@ -41,6 +42,7 @@ QuantSpec parse_quant_spec(const Json& json, const std::string& where) {
   spec.block_size = json_optional_int64(json, "block_size", where).value_or(0);
   spec.double_quant = json_optional_bool(json, "double_quant", where).value_or(false);
   spec.four_six = json_optional_bool(json, "four_six", where).value_or(false);
+  spec.scale_search = json_optional_bool(json, "scale_search", where).value_or(false);
   const auto global_scale = json_optional_string(json, "global_scale", where);
   const auto mx_scale = json_optional_string(json, "mx_scale", where);
   try {

@@ -24,7 +24,7 @@ struct ActivationSpec {
 std::string_view scope_name(ActivationScope scope);
 std::optional<ActivationScope> find_scope(std::string_view name);
 
-// Members "format", "block_size" and, where they apply, "double_quant", "global_scale", "mx_scale", "four_six"; of
+// Members "format", "block_size" and, where they apply, "double_quant", "global_scale", "mx_scale", "four_six", "scale_search"; of
 // activations also "scope". Parsing validates and names the place `where`.
 Json to_json(const QuantSpec& spec);
 QuantSpec parse_quant_spec(const Json& json, const std::string& where);

@@ -66,9 +66,13 @@ void validate(const QuantSpec& spec) {
   }
   if (spec.double_quant && info.scale != ScaleKind::absmax_f32)
     fail_input("double quantization belongs to nf4 and fp4, not to {}", info.name);
-  if (spec.four_six && (spec.format != Format::nvfp4 || !nvfp4_keeps_negative_zero(spec.global_scale)))
-    fail_input("4/6 block scales belong to nvfp4 with the global scale rule pow2 or amax, not to {}",
+  if ((spec.four_six || spec.scale_search) &&
+      (spec.format != Format::nvfp4 || !nvfp4_keeps_negative_zero(spec.global_scale)))
+    fail_input("{} block scales belong to nvfp4 with the global scale rule pow2 or amax, not to {}",
+               spec.four_six ? "4/6" : "searched",
                to_string(QuantSpec{.format = spec.format, .global_scale = spec.global_scale}));
+  if (spec.four_six && spec.scale_search)
+    fail_input("block scales are either 4/6 or searched, not both; the search includes 4/6's second scale");
   if (spec.mx_scale == MxScaleRule::modelopt && info.scale == ScaleKind::e8m0 && spec.format != Format::mxfp4)
     fail_input(
         "the MX scale rule modelopt is defined for mxfp4 only, not for {}; use floor or compressed-tensors",
@@ -84,6 +88,7 @@ std::string to_string(const QuantSpec& spec) {
   if (info.scale == ScaleKind::e8m0) text += fmt::format(" {}", mx_scale_rule_name(spec.mx_scale));
   if (spec.double_quant) text += " double_quant";
   if (spec.four_six) text += " four_six";
+  if (spec.scale_search) text += " scale_search";
   return text;
 }
 

@@ -83,6 +83,7 @@ struct QuantSpec {
   GlobalScaleRule global_scale = GlobalScaleRule::pow2;  // nvfp4
   MxScaleRule mx_scale = MxScaleRule::floor;             // mxfp4, mxfp8
   bool four_six = false;                                 // nvfp4, rules pow2 and amax: 4/6 block scales
+  bool scale_search = false;                             // the same: the best of nine block scales
 
   friend bool operator==(const QuantSpec&, const QuantSpec&) = default;
 };

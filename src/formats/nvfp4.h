@@ -129,6 +129,31 @@ HB_HD constexpr std::uint8_t nvfp4_encode_scale_four_six(GlobalScaleRule rule, c
              : six;
 }
 
+// Scale search: the nine codes around that of absmax / 6 in the order they are tried; c + 6 is about that of absmax / 4.
+inline constexpr int kNvfp4SearchOffsets[9] = {0, -2, -1, 1, 2, 3, 4, 5, 6};
+
+// The code at an offset from another, kept within the positive finite ones.
+HB_HD constexpr std::uint8_t nvfp4_near_scale(std::uint8_t code, int offset) {
+  const int moved = code + offset;
+  return static_cast<std::uint8_t>(moved < 1 ? 1 : moved > 0x7E ? 0x7E : moved);
+}
+
+// Of these nine scales the one with the least squared error; the first wins ties.
+HB_HD constexpr std::uint8_t nvfp4_encode_scale_search(GlobalScaleRule rule, const float* x, int count,
+                                                       float absmax, float global, DType source) {
+  const std::uint8_t middle = nvfp4_encode_scale(rule, absmax, global, source);
+  std::uint8_t best = middle;
+  float least = 0.0f;
+  for (int i = 0; i < 9; ++i) {
+    const std::uint8_t code = nvfp4_near_scale(middle, kNvfp4SearchOffsets[i]);
+    const float error = nvfp4_block_error(rule, x, count, nvfp4_step(rule, code, global));
+    if (i > 0 && !(error < least)) continue;
+    least = error;
+    best = code;
+  }
+  return best;
+}
+
 static_assert(nvfp4_global_scale(GlobalScaleRule::pow2, 2688.0f, DType::f32) == 1.0f);
 static_assert(nvfp4_global_scale(GlobalScaleRule::pow2, 2700.0f, DType::f32) == 2.0f);
 static_assert(nvfp4_global_scale(GlobalScaleRule::compressed_tensors, 1.0f, DType::bf16) == 2688.0f);

@@ -37,6 +37,7 @@ const std::vector<QuantSpec> kSpecs{
     {.format = Format::nvfp4},
     {.format = Format::nvfp4, .global_scale = GlobalScaleRule::modelopt},
     {.format = Format::nvfp4, .global_scale = GlobalScaleRule::amax, .four_six = true},
+    {.format = Format::nvfp4, .scale_search = true},
     {.format = Format::mxfp4, .mx_scale = MxScaleRule::even},
     {.format = Format::mxfp8_e4m3},
     {.format = Format::mxfp8_e5m2},
@@ -76,8 +77,9 @@ TEST(HalfbyteCheckpoint, EveryFormatSurvivesTheFile) {
       EXPECT_EQ(after.source, before.source);
       EXPECT_EQ(effective_block(after.spec, shape[1]), effective_block(spec, shape[1]));
       EXPECT_EQ(std::tuple(after.spec.format, after.spec.double_quant, after.spec.global_scale,
-                           after.spec.mx_scale, after.spec.four_six),
-                std::tuple(spec.format, spec.double_quant, spec.global_scale, spec.mx_scale, spec.four_six));
+                           after.spec.mx_scale, after.spec.four_six, after.spec.scale_search),
+                std::tuple(spec.format, spec.double_quant, spec.global_scale, spec.mx_scale, spec.four_six,
+                           spec.scale_search));
       expect_same(after.codes, before.codes);
       expect_same(after.scales8, before.scales8);
       expect_same(after.scales, before.scales);

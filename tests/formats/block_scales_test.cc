@@ -95,6 +95,25 @@ TEST(Nvfp4Scale, FourSixTakesTheSmallerError) {
   EXPECT_EQ(nvfp4_encode_scale_four_six(rule, zero, 16, 0.0f, 1.0f, DType::f32), 0x01) << "a tie keeps 6";
 }
 
+TEST(Nvfp4Scale, SearchTakesTheLeastError) {
+  const auto rule = GlobalScaleRule::amax;
+  // Exact under the scale 1 (0x38), five codes above that of 4 / 6.
+  const float x[16] = {4, 3, 2, 1, -4, -3, -2, -1, 0, 0.5, 1.5, -0.5, -1.5, 4, 3, 2};
+  EXPECT_EQ(nvfp4_encode_scale_search(rule, x, 16, 4.0f, 1.0f, DType::f32), 0x38);
+  // One outlier among many values that a smaller scale serves better: saturating it costs less than it gains.
+  const float y[16] = {6,    0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f,
+                       0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f};
+  const std::uint8_t code = nvfp4_encode_scale_search(rule, y, 16, 6.0f, 1.0f, DType::f32);
+  for (const int offset : kNvfp4SearchOffsets)
+    EXPECT_LE(nvfp4_block_error(rule, y, 16, nvfp4_step(rule, code, 1.0f)),
+              nvfp4_block_error(rule, y, 16, nvfp4_step(rule, nvfp4_near_scale(0x38, offset), 1.0f)));
+  const float zero[16] = {};
+  EXPECT_EQ(nvfp4_encode_scale_search(rule, zero, 16, 0.0f, 1.0f, DType::f32), 0x01)
+      << "a tie keeps the first";
+  EXPECT_EQ(nvfp4_near_scale(0x7D, 6), 0x7E);
+  EXPECT_EQ(nvfp4_near_scale(2, -2), 1);
+}
+
 TEST(Nvfp4Scale, TorchaoBytesFromOurCasts) {
   const Golden golden("nvfp4.safetensors");
   for (const std::string dtype : {"f32", "bf16"}) {

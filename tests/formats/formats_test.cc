@@ -68,6 +68,9 @@ TEST(Formats, SpecsAreValidated) {
   EXPECT_NE(error_of({.format = Format::int4, .block_size = 256}), "");
   EXPECT_NE(error_of({.format = Format::int8, .block_size = 64}), "");
   EXPECT_NE(error_of({.format = Format::nvfp4, .double_quant = true}), "");
+  EXPECT_EQ(error_of({.format = Format::nvfp4, .scale_search = true}), "");
+  EXPECT_NE(error_of({.format = Format::nvfp4, .four_six = true, .scale_search = true}), "");
+  EXPECT_NE(error_of({.format = Format::mxfp4, .scale_search = true}), "");
   EXPECT_NE(error_of({.format = Format::mxfp4, .four_six = true}), "");
   EXPECT_NE(error_of({.format = Format::nvfp4, .global_scale = GlobalScaleRule::modelopt, .four_six = true}),
             "");

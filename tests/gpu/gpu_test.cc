@@ -92,8 +92,10 @@ std::vector<QuantSpec> all_specs(bool reduced) {
   for (const auto rule : {GlobalScaleRule::pow2, GlobalScaleRule::amax, GlobalScaleRule::compressed_tensors,
                           GlobalScaleRule::modelopt}) {
     specs.push_back({.format = Format::nvfp4, .global_scale = rule});
-    if (rule == GlobalScaleRule::pow2 || rule == GlobalScaleRule::amax)
+    if (rule == GlobalScaleRule::pow2 || rule == GlobalScaleRule::amax) {
       specs.push_back({.format = Format::nvfp4, .global_scale = rule, .four_six = true});
+      specs.push_back({.format = Format::nvfp4, .global_scale = rule, .scale_search = true});
+    }
   }
   for (const auto rule : {MxScaleRule::floor, MxScaleRule::ceil, MxScaleRule::rceil, MxScaleRule::even,
                           MxScaleRule::compressed_tensors, MxScaleRule::modelopt})

@@ -26,6 +26,8 @@ inline std::vector<QuantSpec> all_specs() {
     specs.push_back({.format = Format::nvfp4, .global_scale = static_cast<GlobalScaleRule>(rule)});
   specs.push_back({.format = Format::nvfp4, .four_six = true});
   specs.push_back({.format = Format::nvfp4, .global_scale = GlobalScaleRule::amax, .four_six = true});
+  specs.push_back({.format = Format::nvfp4, .scale_search = true});
+  specs.push_back({.format = Format::nvfp4, .global_scale = GlobalScaleRule::amax, .scale_search = true});
   for (int rule = 0; rule < 6; ++rule)
     specs.push_back({.format = Format::mxfp4, .mx_scale = static_cast<MxScaleRule>(rule)});
   for (const Format format : {Format::mxfp8_e4m3, Format::mxfp8_e5m2})

@@ -163,6 +163,18 @@ HWY_INLINE float Nvfp4BlockError(const E2m1Codec& codec, const float* x, float s
 HWY_INLINE std::uint8_t Nvfp4Scale(const QuantSpec& spec, DType source, const E2m1Codec& codec,
                                    const float* x, float absmax, float global) {
   const std::uint8_t six = nvfp4_encode_scale(spec.global_scale, absmax, global, source, 6.0f);
+  if (spec.scale_search) {
+    std::uint8_t best = six;
+    float least = 0.0f;
+    for (int i = 0; i < 9; ++i) {
+      const std::uint8_t code = nvfp4_near_scale(six, kNvfp4SearchOffsets[i]);
+      const float error = Nvfp4BlockError(codec, x, nvfp4_step(spec.global_scale, code, global));
+      if (i > 0 && !(error < least)) continue;
+      least = error;
+      best = code;
+    }
+    return best;
+  }
   if (!spec.four_six) return six;
   const std::uint8_t four = nvfp4_encode_scale(spec.global_scale, absmax, global, source, 4.0f);
   if (four == six) return six;

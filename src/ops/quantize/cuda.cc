@@ -55,7 +55,7 @@ BucketTable bucket_table(Format format) {
 bool has_fast_path(const QuantSpec& spec) {
   switch (spec.format) {
     case Format::nvfp4:
-      return !spec.four_six &&
+      return !spec.four_six && !spec.scale_search &&
              (spec.global_scale == GlobalScaleRule::pow2 || spec.global_scale == GlobalScaleRule::amax);
     case Format::mxfp4:
     case Format::mxfp8_e4m3:
@@ -90,6 +90,7 @@ QuantizeParams quantize_params(const Quantize& args) {
   params.mx_rule = args.spec.mx_scale;
   params.mx_addend = mx_addend(args.spec.mx_scale, mx_element_of(args.spec.format));
   params.four_six = args.spec.four_six;
+  params.scale_search = args.spec.scale_search;
   params.buckets = bucket_table(args.spec.format);
   return params;
 }

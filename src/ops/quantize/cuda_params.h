@@ -25,7 +25,7 @@ struct QuantizeParams {
   GlobalScaleRule global_rule = GlobalScaleRule::pow2;
   MxScaleRule mx_rule = MxScaleRule::floor;
   std::uint32_t mx_addend = 0;  // see mx_addend()
-  bool four_six = false;
+  bool four_six = false, scale_search = false;
   BucketTable buckets;  // nf4, fp4
 };
 

@@ -625,11 +625,13 @@ __device__ void encode_block(const QuantizeParams& p, std::int64_t begin, std::i
     case Format::nvfp4: {
       const float global = *p.global_scale;
       std::uint8_t code;
-      if (p.four_six) {
+      if (p.four_six || p.scale_search) {
         float x[16];
         for (int i = 0; i < 16; ++i) x[i] = i < count ? In::element(p.values, begin + i) : 0.0f;
-        code = nvfp4_encode_scale_four_six(p.global_rule, x, static_cast<int>(count), absmax, global,
-                                           In::kDType);
+        code = p.four_six ? nvfp4_encode_scale_four_six(p.global_rule, x, static_cast<int>(count), absmax,
+                                                        global, In::kDType)
+                          : nvfp4_encode_scale_search(p.global_rule, x, static_cast<int>(count), absmax,
+                                                      global, In::kDType);
       } else {
         code = nvfp4_encode_scale(p.global_rule, absmax, global, In::kDType);
       }

@@ -39,10 +39,13 @@ void encode_block(const Quantize& args, const float* x, std::int64_t count, bool
       break;
     }
     case Format::nvfp4: {
+      const auto encode_scale = [&](auto chosen) {
+        return chosen(spec.global_scale, x, static_cast<int>(count), absmax, out.global_scale, out.source);
+      };
       const std::uint8_t code =
-          spec.four_six ? nvfp4_encode_scale_four_six(spec.global_scale, x, static_cast<int>(count), absmax,
-                                                      out.global_scale, out.source)
-                        : nvfp4_encode_scale(spec.global_scale, absmax, out.global_scale, out.source);
+          spec.four_six       ? encode_scale(nvfp4_encode_scale_four_six)
+          : spec.scale_search ? encode_scale(nvfp4_encode_scale_search)
+                              : nvfp4_encode_scale(spec.global_scale, absmax, out.global_scale, out.source);
       out.scales8[block] = code;
       const float step = nvfp4_step(spec.global_scale, code, out.global_scale);
       for_each([&](float v) { return nvfp4_encode(spec.global_scale, v, step); });
