@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,42 +15,16 @@
 #include "core/thread_pool.h"
 #include "model/config.h"
 #include "model/kv_cache.h"
+#include "model/layer.h"
 #include "model/linears.h"
 #include "ops/rope/op.h"
 
 namespace halfbyte {
 
-// What comes before a linear's product besides rounding (checkpoint/input_transform.h); linears that read the same share it.
-struct LinearTransform {
-  InputTransform input;
-  std::vector<std::int32_t> residual;  // places of the residual channels among the other columns
-};
-
-// A weight matrix decoded to float32, and how its input is quantized when the engine it stands for would do
-// so.
-struct Linear {
-  Array<float> weight;           // [out, in], as it is multiplied
-  Array<float> bias;             // [out] or empty
-  std::int64_t out = 0, in = 0;  // in: columns of weight
-  std::optional<ActivationSpec> activations;
-  std::shared_ptr<const LinearTransform> transform;  // null: reads what the model computes
-};
-
-struct Layer {
-  Array<float> attention_norm, mlp_norm;  // [hidden]
-  Array<float> q_norm, k_norm;            // [head_dim] or empty
-  Linear q, k, v, o, gate, up, down;
-};
-
 // Is shown what goes into linears, before it is rounded: x [rows, columns], the input of that place of that layer
 // (linears.h). The head's input is shown for every row, whether its logits are asked for or not.
 using InputObserver = std::function<void(LinearInput input, std::int64_t layer, const float* x,
                                          std::int64_t rows, std::int64_t columns)>;
-
-// Activation values rounded under static scales, and how many of them lay beyond the scale's range and saturated.
-struct ClippingCounts {
-  std::int64_t values = 0, clipped = 0;
-};
 
 class Model {
  public:
