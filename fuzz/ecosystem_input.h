@@ -26,15 +26,16 @@ inline void read_ecosystem(const std::uint8_t* data, std::size_t size) {
   const SafetensorsModel files(file.path());
   const HalfbyteQuantization found = ecosystem->parse(config, quantization, "config.json", files);
   for (const auto& [name, info] : found.tensors) {
-    for (const std::string& part : ecosystem->parts(name, info)) files.at(part);
-    const QuantizedTensor tensor = ecosystem->read(files, name, info);
+    const InputInfo* input = input_of(found, info);
+    for (const std::string& part : ecosystem->parts(name, info, input)) files.at(part);
+    const QuantizedTensor tensor = ecosystem->read(files, name, info, input);
     check_parts(tensor, name);
-    const auto input = found.inputs.find(info.input);
+    std::vector<std::int32_t> columns;
+    if (input && ecosystem->input) columns = ecosystem->input(files, found, info.input).columns;
     const auto& activations = found.activations_of(info);
-    const std::vector<StoredTensor> stored =
-        ecosystem->store(name, tensor,
-                         {.input = input == found.inputs.end() ? nullptr : &input->second,
-                          .activations = activations ? &*activations : nullptr});
+    const std::vector<StoredTensor> stored = ecosystem->store(
+        name, tensor,
+        {.input = input, .columns = columns, .activations = activations ? &*activations : nullptr});
     for (const StoredTensor& part : stored)
       if (static_cast<std::int64_t>(part.bytes.size()) !=
           count(part.spec.shape) * dtype_bytes(part.spec.dtype))

@@ -32,7 +32,8 @@ std::string state_name(const std::string& name, const QuantSpec& spec) {
   return name + std::string(kBnbState) + std::string(format_name(spec.format));
 }
 
-std::vector<std::string> parts(const std::string& name, const QuantizedInfo& info) {
+std::vector<std::string> parts(const std::string& name, const QuantizedInfo& info,
+                               const InputInfo* /*input*/) {
   std::vector<std::string> names{name, name + ".absmax", name + ".quant_map", state_name(name, info.spec)};
   if (info.spec.double_quant) {
     names.push_back(name + ".nested_absmax");
@@ -114,7 +115,7 @@ HalfbyteQuantization parse(const Json&, const Json& quantization, const std::str
     check_parts_of(files, name, info);
     if (!result.tensors.emplace(name, info).second)
       fail_input("{}: {} has two states, nf4 and fp4", files.path(), quote(name));
-    for (std::string& part : parts(name, info)) used.insert(std::move(part));
+    for (std::string& part : parts(name, info, nullptr)) used.insert(std::move(part));
   }
   if (result.tensors.empty())
     fail_input("{}: holds no 4-bit weight of bitsandbytes although {} says so", files.path(), where);
@@ -124,7 +125,8 @@ HalfbyteQuantization parse(const Json&, const Json& quantization, const std::str
   return result;
 }
 
-QuantizedTensor read(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info) {
+QuantizedTensor read(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info,
+                     const InputInfo* /*input*/) {
   QuantizedTensor tensor = make_quantized(info.spec, info.shape, info.source);
   copy_bytes(files.at(name), std::as_writable_bytes(tensor.codes.span()));
   const TensorView& absmax = files.at(name + ".absmax");

@@ -24,7 +24,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& dir)
     ecosystem_ = find_ecosystem(method);
     if (!ecosystem_ && method != "halfbyte")
       fail(ErrorKind::unsupported,
-           "{}: quant_method {} is not read; bitsandbytes, compressed-tensors, modelopt and halfbyte are",
+           "{}: quant_method {} is not read; bitsandbytes, compressed-tensors, modelopt, halfbyte and "
+           "halfbyte-arc are",
            where, quote(method));
     files_ = std::make_unique<SafetensorsModel>(dir);
     if (ecosystem_) {
@@ -60,7 +61,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& dir)
 }
 
 std::vector<std::string> Checkpoint::parts(const std::string& name, const QuantizedInfo& info) const {
-  if (ecosystem_) return ecosystem_->parts(name, info);
+  if (ecosystem_) return ecosystem_->parts(name, info, input_of(quantization_, info));
   std::vector<std::string> names;
   for (TensorSpec& part : part_specs(name, info)) names.push_back(std::move(part.name));
   return names;
@@ -107,7 +108,8 @@ QuantizedTensor Checkpoint::quantized(std::string_view name) const {
   const auto found = quantization_.tensors.find(name);
   if (found == quantization_.tensors.end())
     fail_input("{}: {} is not quantized", files_->path(), quote(name));
-  if (ecosystem_) return ecosystem_->read(*files_, found->first, found->second);
+  if (ecosystem_)
+    return ecosystem_->read(*files_, found->first, found->second, input_of(quantization_, found->second));
   return read_parts(*files_, found->first, found->second);
 }
 
@@ -122,6 +124,7 @@ InputTransform Checkpoint::input(std::string_view name) const {
   const auto found = quantization_.inputs.find(name);
   if (found == quantization_.inputs.end())
     fail_input("{}: {} is no input of a method", files_->path(), quote(name));
+  if (ecosystem_ && ecosystem_->input) return ecosystem_->input(*files_, quantization_, found->first);
   return read_input(*files_, found->first, found->second);
 }
 

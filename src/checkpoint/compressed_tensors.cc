@@ -103,7 +103,8 @@ void check_config(const Json& quantization, const std::string& where) {
   }
 }
 
-std::vector<std::string> parts(const std::string& name, const QuantizedInfo& info) {
+std::vector<std::string> parts(const std::string& name, const QuantizedInfo& info,
+                               const InputInfo* /*input*/) {
   const std::string layer = layer_of(name);
   std::vector<std::string> names{layer + ".weight_packed", layer + ".weight_scale"};
   if (info.spec.format == Format::nvfp4) names.push_back(layer + ".weight_global_scale");
@@ -168,7 +169,7 @@ HalfbyteQuantization parse(const Json& config, const Json& quantization, const s
       info.own_activations = true;
       info.activations = {.spec = info.spec, .scope = *scope};
     }
-    for (std::string& part : parts(name, info)) used.insert(std::move(part));
+    for (std::string& part : parts(name, info, nullptr)) used.insert(std::move(part));
     if (files.describe(name)) fail_input("{}: {} is there both packed and plain", files.path(), quote(name));
     result.tensors.emplace(name, std::move(info));
   }
@@ -182,7 +183,8 @@ HalfbyteQuantization parse(const Json& config, const Json& quantization, const s
   return result;
 }
 
-QuantizedTensor read(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info) {
+QuantizedTensor read(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info,
+                     const InputInfo* /*input*/) {
   const std::string layer = layer_of(name);
   QuantizedTensor tensor = make_quantized(info.spec, info.shape, info.source);
   copy_bytes(files.at(layer + std::string(kPacked)), std::as_writable_bytes(tensor.codes.span()));

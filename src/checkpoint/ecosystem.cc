@@ -8,14 +8,19 @@
 namespace halfbyte {
 
 const Ecosystem* find_ecosystem(std::string_view quant_method) {
-  for (const Ecosystem* ecosystem : {&kBitsandbytes, &kCompressedTensors, &kModelopt})
+  for (const Ecosystem* ecosystem : {&kBitsandbytes, &kCompressedTensors, &kHalfbyteArc, &kModelopt})
     if (ecosystem->name == quant_method) return ecosystem;
   return nullptr;
 }
 
-bool changes_columns(const InputInfo& input) {
-  return input.scaled || input.hadamard > 1 || input.gathered || input.residual || input.outliers;
+const InputInfo* input_of(const HalfbyteQuantization& quantization, const QuantizedInfo& info) {
+  const auto found = quantization.inputs.find(info.input);
+  return found == quantization.inputs.end() ? nullptr : &found->second;
 }
+
+bool changes_columns(const InputInfo& input) { return input.gathered || !gathers_only(input); }
+
+bool gathers_only(const InputInfo& input) { return !input.scaled && input.hadamard <= 1 && !input.outliers; }
 
 void require_format(const QuantizedTensor& tensor, const std::string& name, const Ecosystem& ecosystem,
                     std::initializer_list<Format> formats) {
@@ -36,18 +41,25 @@ void require_format(const QuantizedTensor& tensor, const std::string& name, cons
          quote(name), to_string(tensor.shape), ecosystem.name, effective_block(spec, 0));
 }
 
+std::optional<float> exact_global_scale(GlobalScaleRule from, float scale, GlobalScaleRule to) {
+  constexpr GlobalScaleRule kDivisor = GlobalScaleRule::compressed_tensors;
+  if ((from == kDivisor) == (to == kDivisor)) return scale;
+  const float reciprocal = 1.0f / scale;
+  if (!nvfp4_is_global_scale(to, reciprocal)) return std::nullopt;
+  for (std::uint8_t code = 0; code <= 0x7E; ++code)
+    if (nvfp4_step(from, code, scale) != nvfp4_step(to, code, reciprocal)) return std::nullopt;
+  return reciprocal;
+}
+
 float convert_global_scale(GlobalScaleRule from, float scale, bool divisor, bool allow_rounding,
                            const std::string& name) {
-  if ((from == GlobalScaleRule::compressed_tensors) == divisor) return scale;
-  const float reciprocal = 1.0f / scale;
   const GlobalScaleRule to = divisor ? GlobalScaleRule::compressed_tensors : GlobalScaleRule::pow2;
+  if (const auto exact = exact_global_scale(from, scale, to)) return *exact;
+  const float reciprocal = 1.0f / scale;
   if (!nvfp4_is_global_scale(to, reciprocal))
     fail(ErrorKind::unsupported, "{}: the reciprocal of its global scale {} is no float32", quote(name),
          scale);
-  bool exact = true;
-  for (std::uint8_t code = 0; code <= 0x7E; ++code)
-    exact = exact && nvfp4_step(from, code, scale) == nvfp4_step(to, code, reciprocal);
-  if (!exact && !allow_rounding)
+  if (!allow_rounding)
     fail(ErrorKind::unsupported,
          "{}: its global scale {} would have to become {}, and its reciprocal is not exact; quantize with "
          "--global-scale "

@@ -23,6 +23,7 @@ struct EcosystemConfig {
 // What goes with one tensor into their files.
 struct StoreContext {
   const InputInfo* input = nullptr;             // what feeds it, where something is known of that
+  std::span<const std::int32_t> columns = {};   // [width] that input's, where it gathers them
   const ActivationSpec* activations = nullptr;  // how its input is rounded, or not at all
   bool allow_rounding =
       false;  // a global scale may become its rounded reciprocal, as the ecosystems' own converters do
@@ -35,18 +36,25 @@ struct Ecosystem {
   // quantized tensor is found by its parts, and these are checked in type and shape; parts too many are refused.
   HalfbyteQuantization (*parse)(const Json& config, const Json& quantization, const std::string& where,
                                 const SafetensorsModel& files);
-  std::vector<std::string> (*parts)(const std::string& name, const QuantizedInfo& info);  // stored tensors
+  // The stored tensors of a quantized one; `input` is what feeds it, or null.
+  std::vector<std::string> (*parts)(const std::string& name, const QuantizedInfo& info,
+                                    const InputInfo* input);
   // Throws bad_input for scales that are NaN, negative, infinite or implausible.
-  QuantizedTensor (*read)(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info);
+  QuantizedTensor (*read)(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info,
+                          const InputInfo* input);
 
   // Writing: the tensors that hold one quantized tensor. Throws unsupported, with the reason, for what their files cannot
   // hold, or not without loss.
   std::vector<StoredTensor> (*store)(const std::string& name, const QuantizedTensor& tensor,
                                      const StoreContext& context);
   Json (*config)(const EcosystemConfig& config);
+
+  // One of the inputs that `parse` found, with its columns; null where these files never gather columns.
+  InputTransform (*input)(const SafetensorsModel& files, const HalfbyteQuantization& quantization,
+                          const std::string& name) = nullptr;
 };
 
-extern const Ecosystem kBitsandbytes, kCompressedTensors, kModelopt;
+extern const Ecosystem kBitsandbytes, kCompressedTensors, kHalfbyteArc, kModelopt;
 
 // The row of a quant_method; null for others.
 const Ecosystem* find_ecosystem(std::string_view quant_method);
@@ -56,11 +64,18 @@ Json modelopt_quant_config(const EcosystemConfig& model);
 
 // What the ecosystems share, for their files.
 
+// What feeds a tensor of that model, or null where nothing is known of that.
+const InputInfo* input_of(const HalfbyteQuantization& quantization, const QuantizedInfo& info);
 // Whether an engine has to do something with what the model computes before it rounds and multiplies it.
 bool changes_columns(const InputInfo& input);
+// Whether what it has to do is to put columns into another order, and to add residual ones, at most.
+bool gathers_only(const InputInfo& input);
 // Throws unsupported unless the tensor is of one of these formats and its rows hold whole blocks.
 void require_format(const QuantizedTensor& tensor, const std::string& name, const Ecosystem& ecosystem,
                     std::initializer_list<Format> formats);
+// The global scale of one rule as that of another, a divisor (compressed_tensors) or a factor (the others); nothing where that
+// takes a reciprocal which is not exact for every block scale.
+std::optional<float> exact_global_scale(GlobalScaleRule from, float scale, GlobalScaleRule to);
 // The global scale as a divisor (rule compressed_tensors) or a factor (the others), from either. Throws unsupported where the
 // reciprocal is not exact for every block scale, unless that is allowed.
 float convert_global_scale(GlobalScaleRule from, float scale, bool divisor, bool allow_rounding,

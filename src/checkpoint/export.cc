@@ -22,6 +22,7 @@ constexpr FormatRow kFormatRows[] = {
     {ExportFormat::halfbyte, "halfbyte", nullptr},
     {ExportFormat::bitsandbytes, "bitsandbytes", &kBitsandbytes},
     {ExportFormat::compressed_tensors, "compressed-tensors", &kCompressedTensors},
+    {ExportFormat::halfbyte_arc, "halfbyte-arc", &kHalfbyteArc},
     {ExportFormat::modelopt, "modelopt", &kModelopt}};
 
 bool is_kv_scale(const std::string& name) { return name.ends_with(".k_scale") || name.ends_with(".v_scale"); }
@@ -31,26 +32,34 @@ HalfbyteQuantization without_activations(HalfbyteQuantization quantization) {
   for (auto& [name, info] : quantization.tensors) {
     info.own_activations = false;
     info.activations.reset();
-    const auto input = quantization.inputs.find(info.input);
-    if (input != quantization.inputs.end() && !changes_columns(input->second)) info.input.clear();
+    const InputInfo* input = input_of(quantization, info);
+    if (input && input->residual)
+      fail(ErrorKind::unsupported,
+           "{}: its input has residual channels, which make good what rounding it lost; without activations "
+           "they are for nothing",
+           quote(name));
+    if (input && !changes_columns(*input)) info.input.clear();
   }
   std::erase_if(quantization.inputs, [](const auto& input) { return !changes_columns(input.second); });
+  for (auto& [name, input] : quantization.inputs) input.global_scale = 0.0f;
   return quantization;
+}
+
+// Whether these checkpoints can say what has to be done to that input.
+bool fits(const InputInfo& input, const Ecosystem& ecosystem) {
+  return ecosystem.input ? gathers_only(input) : !changes_columns(input);
 }
 
 // What no other engine can run, in whatever layout.
 void check_for_ecosystem(const HalfbyteQuantization& quantization, const Ecosystem& ecosystem) {
   const QuantizedInfo& first = quantization.tensors.begin()->second;
   for (const auto& [name, info] : quantization.tensors) {
-    if (!info.input.empty()) {
-      const InputInfo& input = quantization.inputs.find(info.input)->second;
-      if (changes_columns(input))
-        fail(ErrorKind::unsupported,
-             "{} reads an input that {} changes (order, scale or number of its columns), which no engine of "
-             "{} does; such "
-             "a model stays in halfbyte's own format",
-             quote(name), quote(input.method), ecosystem.name);
-    }
+    if (const InputInfo* input = input_of(quantization, info); input && !fits(*input, ecosystem))
+      fail(ErrorKind::unsupported,
+           "{} reads an input that {} changes (order, scale or number of its columns), which no engine of {} "
+           "does; such a model stays in halfbyte's own format{}",
+           quote(name), quote(input->method), ecosystem.name,
+           gathers_only(*input) ? " or becomes halfbyte-arc" : "");
     if (info.spec.format != first.spec.format ||
         quantization.activations_of(info) != quantization.activations_of(first))
       fail(ErrorKind::unsupported,
@@ -58,6 +67,13 @@ void check_for_ecosystem(const HalfbyteQuantization& quantization, const Ecosyst
            quote(quantization.tensors.begin()->first), to_string(first.spec), quote(name),
            to_string(info.spec), ecosystem.name);
   }
+  if (ecosystem.input && std::ranges::none_of(quantization.inputs, [](const auto& input) {
+        return changes_columns(input.second);
+      }))
+    fail(ErrorKind::unsupported,
+         "no input of this model has another order or residual channels, so {} adds nothing; the layout "
+         "compressed-tensors holds it",
+         ecosystem.name);
 }
 
 std::vector<StoredTensor> store_halfbyte(const std::string& name, const QuantizedInfo& info,
@@ -115,11 +131,10 @@ class Exporter {
       stacked += shape.size() > 2;
       if (shape.size() == 2 && name.ends_with(".weight")) dtype = checkpoint_.dtype(name);
     }
-    // Arrays of inputs, which only halfbyte's own format has.
-    std::vector<TensorSpec> inputs;
-    for (const auto& [name, info] : quantization_.inputs)
-      for (TensorSpec& spec : input_specs(name, info)) inputs.push_back(std::move(spec));
-    specs.insert(specs.end(), inputs.begin(), inputs.end());
+    // Halfbyte's own format has the arrays of inputs apart.
+    if (!row_.ecosystem)
+      for (const auto& [name, info] : quantization_.inputs)
+        for (TensorSpec& spec : input_specs(name, info)) specs.push_back(std::move(spec));
     ShardedWriter writer(out, specs, {{"format", "pt"}}, options_.max_shard_bytes);
     std::int64_t done = 0;
     for (const std::string& name : names) {
@@ -130,7 +145,10 @@ class Exporter {
       checkpoint_.drop(name);
       if (progress) progress(++done, static_cast<std::int64_t>(names.size()));
     }
-    for (const TensorSpec& spec : inputs) writer.append(spec.name, checkpoint_.files().at(spec.name).data);
+    if (!row_.ecosystem)
+      for (const auto& [name, info] : quantization_.inputs)
+        for_each_part(name, checkpoint_.input(name),
+                      [&](const std::string& part, auto bytes) { writer.append(part, bytes); });
     writer.finish();
     write_config(out, dtype);
     summary_.files = static_cast<std::int64_t>(writer.files());
@@ -138,6 +156,9 @@ class Exporter {
     if (stacked)
       summary_.notes.push_back(fmt::format(
           "{} tensors of three dimensions (experts?) are carried as they are, not quantized", stacked));
+    if (row_.format == ExportFormat::halfbyte_arc)
+      summary_.notes.push_back(
+          "an engine that does not know halfbyte-arc refuses these files by their quant_method");
     if (kv_scales)
       summary_.notes.push_back(fmt::format("{} scales of the key and value cache are left out", kv_scales));
     return std::move(summary_);
@@ -148,9 +169,12 @@ class Exporter {
     const QuantizedInfo& info = quantization_.tensors.find(name)->second;
     if (!row_.ecosystem) return store_halfbyte_parts(name, info);
     const auto& activations = quantization_.activations_of(info);
-    const auto input = quantization_.inputs.find(info.input);
+    const InputInfo* input = input_of(quantization_, info);
+    std::vector<std::int32_t> columns;
+    if (input && input->gathered) columns = checkpoint_.input(info.input).columns;
     return row_.ecosystem->store(name, checkpoint_.quantized(name),
-                                 {.input = input == quantization_.inputs.end() ? nullptr : &input->second,
+                                 {.input = input,
+                                  .columns = columns,
                                   .activations = activations ? &*activations : nullptr,
                                   .allow_rounding = options_.allow_rounding});
   }

@@ -13,9 +13,9 @@
 namespace halfbyte {
 
 // Folders; GGUF files are written by gguf_export.h.
-enum class ExportFormat : std::uint8_t { halfbyte, bitsandbytes, compressed_tensors, modelopt };
+enum class ExportFormat : std::uint8_t { halfbyte, bitsandbytes, compressed_tensors, halfbyte_arc, modelopt };
 
-// "halfbyte", "bitsandbytes", "compressed-tensors", "modelopt".
+// "halfbyte", "bitsandbytes", "compressed-tensors", "halfbyte-arc", "modelopt".
 std::optional<ExportFormat> find_export_format(std::string_view name);
 
 struct ExportOptions {
@@ -36,8 +36,8 @@ using ExportProgress = std::function<void(std::int64_t done, std::int64_t total)
 
 // Writes config.json with its quantization_config, weights and tokenizer files into the folder `out`, which must be fresh.
 // Throws unsupported, before the first byte is written, with the layer and the reason where the format cannot hold it: another
-// number format, a method that changes the order or scale of columns, activations without a static scale, a global scale whose
-// reciprocal is not exact.
+// number format, a method that changes the order or scale of columns (halfbyte-arc holds the order, and residual channels),
+// activations without a static scale, a global scale whose reciprocal is not exact.
 ExportSummary export_checkpoint(const Checkpoint& checkpoint, ExportFormat format,
                                 const std::filesystem::path& out, const ExportOptions& options,
                                 const ExportProgress& progress = {});

@@ -12,31 +12,6 @@ namespace {
 
 constexpr std::int64_t kMaxChannels = std::int64_t{1} << 30;
 
-void check_columns(const InputTransform& transform, const std::string& file, const std::string& name) {
-  const InputInfo& info = transform.info;
-  std::vector<char> seen(static_cast<std::size_t>(info.channels)), again(seen);
-  std::int64_t zeros = 0;
-  for (std::int64_t j = 0; j < info.width; ++j) {
-    const std::int32_t channel = transform.columns[static_cast<std::size_t>(j)];
-    const bool residual = j >= info.width - info.residual;
-    if (channel == -1 && !residual) {
-      ++zeros;
-      continue;
-    }
-    if (channel < 0 || channel >= info.channels)
-      fail_input("{}: {} names channel {} at place {}, of {} channels", file, quote(name + ".columns"),
-                 channel, j, info.channels);
-    char& mark = (residual ? again : seen)[static_cast<std::size_t>(channel)];
-    if (mark)
-      fail_input("{}: {} names channel {} twice, the second time at place {}; the file is damaged", file,
-                 quote(name + ".columns"), channel, j);
-    mark = 1;
-  }
-  if (info.width - info.residual - zeros != info.channels)
-    fail_input("{}: {} leaves out {} of {} channels; the file is damaged", file, quote(name + ".columns"),
-               info.channels - (info.width - info.residual - zeros), info.channels);
-}
-
 // A positive float32, 0 where the member is absent.
 float parse_scale(const Json& json, const char* key, const std::string& where) {
   const std::optional<double> value = json_optional_double(json, key, where);
@@ -48,6 +23,31 @@ float parse_scale(const Json& json, const char* key, const std::string& where) {
 }
 
 }  // namespace
+
+void check_columns(const InputTransform& transform, const std::string& file, const std::string& part) {
+  const InputInfo& info = transform.info;
+  std::vector<char> seen(static_cast<std::size_t>(info.channels)), again(seen);
+  std::int64_t zeros = 0;
+  for (std::int64_t j = 0; j < info.width; ++j) {
+    const std::int32_t channel = transform.columns[static_cast<std::size_t>(j)];
+    const bool residual = j >= info.width - info.residual;
+    if (channel == -1 && !residual) {
+      ++zeros;
+      continue;
+    }
+    if (channel < 0 || channel >= info.channels)
+      fail_input("{}: {} names channel {} at place {}, of {} channels", file, quote(part), channel, j,
+                 info.channels);
+    char& mark = (residual ? again : seen)[static_cast<std::size_t>(channel)];
+    if (mark)
+      fail_input("{}: {} names channel {} twice, the second time at place {}; the file is damaged", file,
+                 quote(part), channel, j);
+    mark = 1;
+  }
+  if (info.width - info.residual - zeros != info.channels)
+    fail_input("{}: {} leaves out {} of {} channels; the file is damaged", file, quote(part),
+               info.channels - (info.width - info.residual - zeros), info.channels);
+}
 
 Json to_json(const InputInfo& info) {
   Json json = {{"method", info.method}, {"channels", info.channels}, {"width", info.width}};
@@ -152,7 +152,7 @@ InputTransform read_input(const SafetensorsModel& files, const std::string& name
                    quote(spec.name), scale, i);
       transform.scale.push_back(scale);
     }
-    if (spec.dtype == DType::i32) check_columns(transform, file, name);
+    if (spec.dtype == DType::i32) check_columns(transform, file, spec.name);
   }
   return transform;
 }

@@ -53,6 +53,9 @@ void for_each_part(const std::string& name, const InputTransform& transform, con
 // only; no residual column twice.
 InputTransform read_input(const SafetensorsModel& files, const std::string& name, const InputInfo& info);
 
+// The check of columns alone, whose tensor is `part` of `file`.
+void check_columns(const InputTransform& transform, const std::string& file, const std::string& part);
+
 // Where the residual columns' channels lie among the first width - residual columns, [residual].
 std::vector<std::int32_t> residual_positions(const InputTransform& transform);
 

@@ -18,7 +18,8 @@ std::string layer_of(const std::string& name) {
   return name.substr(0, name.size() - std::string(".weight").size());
 }
 
-std::vector<std::string> parts(const std::string& name, const QuantizedInfo& info) {
+std::vector<std::string> parts(const std::string& name, const QuantizedInfo& info,
+                               const InputInfo* /*input*/) {
   std::vector<std::string> names{name, name + "_scale", name + "_scale_2"};
   if (!info.input.empty()) names.push_back(layer_of(name) + ".input_scale");
   return names;
@@ -72,7 +73,7 @@ HalfbyteQuantization parse(const Json& config, const Json& quantization, const s
       info.own_activations = true;
       info.activations = {.spec = info.spec, .scope = ActivationScope::fixed};
     }
-    for (std::string& part : parts(name, info)) used.insert(std::move(part));
+    for (std::string& part : parts(name, info, nullptr)) used.insert(std::move(part));
     result.tensors.emplace(name, std::move(info));
   }
   if (result.tensors.empty())
@@ -86,7 +87,8 @@ HalfbyteQuantization parse(const Json& config, const Json& quantization, const s
   return result;
 }
 
-QuantizedTensor read(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info) {
+QuantizedTensor read(const SafetensorsModel& files, const std::string& name, const QuantizedInfo& info,
+                     const InputInfo* /*input*/) {
   QuantizedTensor tensor = make_quantized(info.spec, info.shape, info.source);
   copy_bytes(files.at(name), std::as_writable_bytes(tensor.codes.span()));
   copy_bytes(files.at(name + "_scale"), std::as_writable_bytes(tensor.scales8.span()));

@@ -21,7 +21,8 @@ void add_convert(CLI::App& app) {
                    "Quantized model directory, of halfbyte or one of the ecosystems; for gguf any model")
       ->required();
   command
-      ->add_option("--to", options->target.to, "halfbyte, bitsandbytes, compressed-tensors, modelopt or gguf")
+      ->add_option("--to", options->target.to,
+                   "halfbyte, bitsandbytes, compressed-tensors, halfbyte-arc, modelopt or gguf")
       ->required();
   command
       ->add_option("-o,--output", options->target.out,
@@ -35,7 +36,8 @@ void add_convert(CLI::App& app) {
   command->footer(
       "Only what the other layout can hold exactly is converted; anything else is refused with the reason.\n"
       "Examples:\n  halfbyte convert smollm2-nvfp4 --to compressed-tensors -o smollm2-nvfp4-vllm\n"
-      "  halfbyte convert smollm2-nvfp4 --to gguf -o smollm2-nvfp4.gguf");
+      "  halfbyte convert smollm2-nvfp4 --to gguf -o smollm2-nvfp4.gguf\n"
+      "  halfbyte convert smollm2-arc --to halfbyte-arc -o smollm2-arc-vllm");
   add_threads(*command, options->threads);
   command->callback([options] {
     ThreadPool pool(options->threads);

@@ -35,8 +35,9 @@ void to_folder(const Checkpoint& checkpoint, const ExportTarget& target, const R
                ThreadPool& pool) {
   const auto format = find_export_format(target.to);
   if (!format)
-    fail_input("--to is {}, expected halfbyte, bitsandbytes, compressed-tensors, modelopt or gguf",
-               quote(target.to));
+    fail_input(
+        "--to is {}, expected halfbyte, bitsandbytes, compressed-tensors, halfbyte-arc, modelopt or gguf",
+        quote(target.to));
   if (target.linears != "bf16") fail_input("--linears applies to --to gguf only");
   const std::filesystem::path inputs[] = {checkpoint.dir()};
   refuse_overwriting(target.out, inputs);
