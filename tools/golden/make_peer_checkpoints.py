@@ -3,10 +3,12 @@
   make_peer_checkpoints.py TARGET [bitsandbytes] [compressed-tensors] [modelopt]     (without names: all)
 
 One folder a checkpoint, all of the same tiny llama model (seeded): config.json, model.safetensors, and expected.safetensors with
-what the peer decodes every quantized weight to (its own type), input_ids I32 [T] and the float32 logits of the decoded model, F32
-[T, vocab]. Needs torch, transformers, safetensors, accelerate, bitsandbytes, compressed-tensors, nvidia-modelopt; runs on a CPU.
+what the peer decodes every quantized weight to (its own type), input_ids I32 [T] and the logits of a float32 model with the weights as
+the peer decodes them to float32, F32 [T, vocab]; where compressed-tensors rounds inputs too, logits_rounded_inputs, of its own forward.
+Needs torch, transformers, safetensors, accelerate, bitsandbytes, compressed-tensors, nvidia-modelopt; runs on a CPU.
 """
 
+import copy
 import importlib.metadata
 import json
 import pathlib
@@ -37,16 +39,26 @@ def linears(model):
     return {name: module for name, module in model.named_modules() if name.endswith(LINEARS)}
 
 
-def finish(folder, decoded, versions):
-    """expected.safetensors from the decoded weights, computed by a float32 copy of the model that has them."""
-    model = tiny_model().float()
+def set_weights(model, decoded):
     with torch.no_grad():
         for name, module in linears(model).items():
-            module.weight.copy_(decoded[name + ".weight"].float())
-        ids = torch.randint(0, 99, (24,), generator=torch.Generator().manual_seed(7))
-        logits = model(ids[None]).logits[0].float()
-    tensors = {name: value.contiguous() for name, value in decoded.items()}
-    tensors |= {"input_ids": ids.to(torch.int32), "logits": logits.contiguous()}
+            module.weight.copy_(decoded[name + ".weight"])
+
+
+def finish(folder, decode, versions, rounds_inputs=False):
+    """expected.safetensors. decode(type) gives the weights by name as the peer decodes them to that type."""
+    tensors = decode(torch.bfloat16)
+    source = tiny_model()
+    # Not source.float(): its rotary frequencies were rounded to BF16 with the weights.
+    model = transformers.LlamaForCausalLM(source.config).float().eval()
+    model.load_state_dict(source.state_dict())
+    set_weights(model, decode(torch.float32))
+    ids = torch.randint(0, 99, (24,), generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        tensors |= {"input_ids": ids.to(torch.int32), "logits": model(ids[None]).logits[0]}
+        if rounds_inputs:
+            tensors["logits_rounded_inputs"] = rounding_model(folder, decode(torch.float32))(ids[None]).logits[0]
+    tensors = {name: value.contiguous() for name, value in tensors.items()}
     made = "; ".join(f"{p} {importlib.metadata.version(p)}" for p in versions + ["torch", "transformers"])
     save_file(tensors, folder / "expected.safetensors", metadata={"made_with": made})
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -64,9 +76,16 @@ def make_bitsandbytes(target):
         model = transformers.AutoModelForCausalLM.from_pretrained(plain, quantization_config=config, dtype=torch.bfloat16, device_map="cpu")
         folder = target / f"bitsandbytes_{tag}"
         model.save_pretrained(folder)
-        decoded = {name + ".weight": bnb.functional.dequantize_4bit(module.weight.data, module.weight.quant_state)
-                   for name, module in linears(model).items()}
-        finish(folder, decoded, ["bitsandbytes"])
+
+        def decode(dtype):
+            decoded = {}
+            for name, module in linears(model).items():
+                state = copy.copy(module.weight.quant_state)
+                state.dtype = dtype
+                decoded[name + ".weight"] = bnb.functional.dequantize_4bit(module.weight.data, state)
+            return decoded
+
+        finish(folder, decode, ["bitsandbytes"])
 
 
 def compress(model, preset, folder, power_of_two=False):
@@ -109,40 +128,74 @@ def compress(model, preset, folder, power_of_two=False):
     compressor.update_config(folder)
 
 
-def make_compressed_tensors(target):
+def decode_compressed(folder, dtype):
+    """Weights by name of a folder that compressed-tensors describes: in BF16 as its decompression gives them, in float32 by the same
+    functions asked for that type."""
     from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+    from compressed_tensors.quantization import QuantizationConfig
+    from compressed_tensors.quantization.lifecycle.forward import dequantize
 
+    entry = json.loads((folder / "config.json").read_text())["quantization_config"]
+    scheme = QuantizationConfig.model_validate(entry).config_groups["group_0"]
+    decoder = BaseCompressor.get_value_from_registry(entry["format"])
+    stored = load_file(folder / "model.safetensors")
+    decoded = {}
+    for name in [n[:-len(".weight_packed")] for n in stored if n.endswith(".weight_packed")]:
+        parts = {k[len(name) + 1:]: v for k, v in stored.items() if k.startswith(name + ".")}
+        value = decoder.decompress(parts, scheme)["weight"]
+        if dtype == torch.float32 and "weight_global_scale" in parts:
+            packed = parts["weight_packed"]
+            unpacked = unpack_fp4_from_uint8(packed, packed.shape[0], 2 * packed.shape[1]).float()
+            value = dequantize(x_q=unpacked, scale=parts["weight_scale"].float(), args=scheme.weights, global_scale=parts["weight_global_scale"],
+                               dtype=torch.float32)
+        decoded[name + ".weight"] = value.to(dtype)  # without a global scale every value is exact in BF16
+    return decoded
+
+
+def rounding_model(folder, decoded):
+    """The model of such a folder with its layers as compressed-tensors runs them, inputs rounded, but in float32 and with these weights."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    with torch.no_grad():
+        model(torch.zeros((1, 1), dtype=torch.long))  # decompresses
+        for parameter in model.parameters():
+            if parameter.dtype == torch.bfloat16:
+                parameter.data = parameter.data.float()
+    set_weights(model, decoded)
+    return model
+
+
+def make_compressed_tensors(target):
     for tag, preset in (("nvfp4", "NVFP4"), ("nvfp4a16", "NVFP4A16"), ("mxfp4a16", "MXFP4A16"), ("mxfp4", "MXFP4")):
         model = tiny_model()
         folder = target / f"compressed_tensors_{tag}"
         compress(model, preset, folder)
-        stored = load_file(folder / "model.safetensors")
-        decoder = BaseCompressor.get_value_from_registry(json.loads((folder / "config.json").read_text())["quantization_config"]["format"])
-        decoded = {}
-        for name, module in linears(model).items():
-            parts = {k[len(name) + 1:]: v for k, v in stored.items() if k.startswith(name + ".")}
-            decoded[name + ".weight"] = decoder.decompress(parts, module.quantization_scheme)["weight"]
-        finish(folder, decoded, ["compressed-tensors"])
+        finish(folder, lambda dtype: decode_compressed(folder, dtype), ["compressed-tensors"], rounds_inputs=tag in ("nvfp4", "mxfp4"))
+
+
+def decode_modelopt(folder, dtype):
+    from modelopt.torch.quantization.qtensor import NVFP4QTensor
+
+    stored = load_file(folder / "model.safetensors")
+    decoded = {}
+    for name in [n[:-len("_scale_2")] for n in stored if n.endswith(".weight_scale_2")]:
+        codes = stored[name]
+        shape = torch.Size((codes.shape[0], 2 * codes.shape[1]))
+        decoded[name] = NVFP4QTensor(shape, dtype, codes).dequantize(dtype=dtype, scale=stored[name + "_scale"],
+                                                                     double_scale=stored[name + "_scale_2"], block_sizes={-1: 16})
+    return decoded
 
 
 def make_modelopt(target):
     import modelopt.torch.quantization as mtq
     from modelopt.torch.export import export_hf_checkpoint
-    from modelopt.torch.quantization.qtensor import NVFP4QTensor
 
     model = tiny_model()
     ids = torch.randint(0, 99, (4, 24), generator=torch.Generator().manual_seed(3))
     model = mtq.quantize(model, mtq.NVFP4_DEFAULT_CFG, forward_loop=lambda m: m(ids))
     folder = target / "modelopt_nvfp4"
     export_hf_checkpoint(model, export_dir=folder)
-    stored = load_file(folder / "model.safetensors")
-    decoded = {}
-    for name in linears(tiny_model()):
-        weight = stored[name + ".weight"]
-        shape = torch.Size((weight.shape[0], 2 * weight.shape[1]))
-        decoded[name + ".weight"] = NVFP4QTensor(shape, torch.bfloat16, weight).dequantize(
-            dtype=torch.bfloat16, scale=stored[name + ".weight_scale"], double_scale=stored[name + ".weight_scale_2"], block_sizes={-1: 16})
-    finish(folder, decoded, ["nvidia-modelopt"])
+    finish(folder, lambda dtype: decode_modelopt(folder, dtype), ["nvidia-modelopt"])
 
 
 if __name__ == "__main__":
