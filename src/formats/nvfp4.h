@@ -129,8 +129,10 @@ HB_HD constexpr std::uint8_t nvfp4_encode_scale_four_six(GlobalScaleRule rule, c
              : six;
 }
 
-// Scale search: the nine codes around that of absmax / 6 in the order they are tried; c + 6 is about that of absmax / 4.
-inline constexpr int kNvfp4SearchOffsets[9] = {0, -2, -1, 1, 2, 3, 4, 5, 6};
+// Scale search: the nine codes around that of absmax / 6 in the order they are tried, by their offsets 0, -2, -1, 1, 2 .. 6;
+// c + 6 is about that of absmax / 4.
+inline constexpr int kNvfp4SearchScales = 9;
+HB_HD constexpr int nvfp4_search_offset(int i) { return i == 0 ? 0 : i < 3 ? i - 3 : i - 2; }
 
 // The code at an offset from another, kept within the positive finite ones.
 HB_HD constexpr std::uint8_t nvfp4_near_scale(std::uint8_t code, int offset) {
@@ -144,8 +146,8 @@ HB_HD constexpr std::uint8_t nvfp4_encode_scale_search(GlobalScaleRule rule, con
   const std::uint8_t middle = nvfp4_encode_scale(rule, absmax, global, source);
   std::uint8_t best = middle;
   float least = 0.0f;
-  for (int i = 0; i < 9; ++i) {
-    const std::uint8_t code = nvfp4_near_scale(middle, kNvfp4SearchOffsets[i]);
+  for (int i = 0; i < kNvfp4SearchScales; ++i) {
+    const std::uint8_t code = nvfp4_near_scale(middle, nvfp4_search_offset(i));
     const float error = nvfp4_block_error(rule, x, count, nvfp4_step(rule, code, global));
     if (i > 0 && !(error < least)) continue;
     least = error;

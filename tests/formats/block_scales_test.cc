@@ -104,7 +104,7 @@ TEST(Nvfp4Scale, SearchTakesTheLeastError) {
   const float y[16] = {6,    0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f,
                        0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f, 0.4f};
   const std::uint8_t code = nvfp4_encode_scale_search(rule, y, 16, 6.0f, 1.0f, DType::f32);
-  for (const int offset : kNvfp4SearchOffsets)
+  for (const int offset : {0, -2, -1, 1, 2, 3, 4, 5, 6})
     EXPECT_LE(nvfp4_block_error(rule, y, 16, nvfp4_step(rule, code, 1.0f)),
               nvfp4_block_error(rule, y, 16, nvfp4_step(rule, nvfp4_near_scale(0x38, offset), 1.0f)));
   const float zero[16] = {};

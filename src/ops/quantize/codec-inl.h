@@ -166,8 +166,8 @@ HWY_INLINE std::uint8_t Nvfp4Scale(const QuantSpec& spec, DType source, const E2
   if (spec.scale_search) {
     std::uint8_t best = six;
     float least = 0.0f;
-    for (int i = 0; i < 9; ++i) {
-      const std::uint8_t code = nvfp4_near_scale(six, kNvfp4SearchOffsets[i]);
+    for (int i = 0; i < kNvfp4SearchScales; ++i) {
+      const std::uint8_t code = nvfp4_near_scale(six, nvfp4_search_offset(i));
       const float error = Nvfp4BlockError(codec, x, nvfp4_step(spec.global_scale, code, global));
       if (i > 0 && !(error < least)) continue;
       least = error;
