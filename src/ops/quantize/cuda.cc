@@ -104,7 +104,9 @@ DoubleQuantParams double_quant_params(const Quantize& args) {
           .workspace = args.workspace,
           .mantissa_zeros = args.source == DType::bf16  ? 16
                             : args.source == DType::f16 ? 13
-                                                        : 0};
+                                                        : 0,
+          .aligned = reinterpret_cast<std::uintptr_t>(args.scales) % 16 == 0 &&
+                     reinterpret_cast<std::uintptr_t>(args.scales8) % 8 == 0};
 }
 
 void quantize(const Quantize& args, Stream stream) {

@@ -106,15 +106,15 @@ int launch_global_scale(const QuantizeParams& params, std::uint32_t* workspace, 
 }
 
 int launch_double_quant(const DoubleQuantParams& params, bool arithmetic, Stream stream) {
-  cudaMemsetAsync(params.workspace + 3 * kMeanBlocks, 0, sizeof *params.workspace, stream);  // the counter
-  const std::int64_t wanted = ceil_div(params.blocks, 8 * kDynamic8Group);
-  const auto encoders = static_cast<unsigned>(wanted < 1056 ? wanted : 1056);
+  // As many as 132 multiprocessors hold at once: each fetches the table and adds up all sums.
+  const std::int64_t wanted = ceil_div(params.blocks, kEncodeThreads / 32 * kDynamic8Group);
+  const auto encoders = static_cast<unsigned>(wanted < 792 ? wanted : 792);
   if (arithmetic) {
-    mean_of_absmax<><<<kMeanBlocks, kMeanThreads, 0, stream>>>(params);
-    encode_absmax<><<<encoders, 256, 0, stream>>>(params);
+    sum_absmax<><<<kSumBlocks, kSumThreads, 0, stream>>>(params);
+    encode_absmax<><<<encoders, kEncodeThreads, 0, stream>>>(params);
   } else {
-    mean_of_absmax<false><<<kMeanBlocks, kMeanThreads, 0, stream>>>(params);
-    encode_absmax<false><<<encoders, 256, 0, stream>>>(params);
+    sum_absmax<false><<<kSumBlocks, kSumThreads, 0, stream>>>(params);
+    encode_absmax<false><<<encoders, kEncodeThreads, 0, stream>>>(params);
   }
   return cudaGetLastError();
 }

@@ -29,6 +29,10 @@ struct QuantizeParams {
   BucketTable buckets;  // nf4, fp4
 };
 
+// Thread blocks that sum absmax values, and the 32-bit words of workspace for their sums, each a double, and smallest values.
+inline constexpr int kSumBlocks = 256;
+inline constexpr std::int64_t kDoubleQuantWorkspace = 3 * kSumBlocks;
+
 // Double quantization of absmax values.
 struct DoubleQuantParams {
   const float* absmax = nullptr;  // [blocks]
@@ -38,12 +42,13 @@ struct DoubleQuantParams {
   float* offset = nullptr;             // [1]
   std::uint32_t* workspace = nullptr;  // [kDoubleQuantWorkspace]
   int mantissa_zeros = 0;              // low bits that are 0 in every absmax value: 16 of BF16, 13 of FP16
-};
+  bool aligned = false;                // absmax to 16 bytes and codes to 8
 
-// Thread blocks that sum absmax values, and the 32-bit words of workspace that they need: a double and an integer each, and a
-// counter.
-inline constexpr int kMeanBlocks = 264;
-inline constexpr std::int64_t kDoubleQuantWorkspace = 3 * kMeanBlocks + 1;
+  HB_HD double* sums() const { return reinterpret_cast<double*>(workspace); }  // [kSumBlocks]
+  HB_HD float* smallests() const {                                             // [kSumBlocks]
+    return reinterpret_cast<float*>(workspace) + 2 * kSumBlocks;
+  }
+};
 
 // For the rules floor, ceil and even the exponent is that of absmax after adding this to its bits.
 constexpr std::uint32_t mx_addend(MxScaleRule rule, const MxElement& element) {

@@ -7,13 +7,13 @@
 namespace halfbyte {
 
 // Codes are runs of the codec's places (dynamic8_place). Far from the middle the runs are long: buckets of 256 places, and of
-// 64 nearer, hold at most one edge. The 1024 places in the middle have their codes listed.
-struct alignas(4) Dynamic8Table {
-  static constexpr int kFar = 256, kBuckets = kFar + 128, kMiddle = 1024;
-  static constexpr int kNearFirst = 28672, kNearEnd = 36864, kMiddleFirst = 32256, kMiddleEnd = 33280;
-  std::uint16_t last[kBuckets];  // place with the bucket's first code; 65,535 where it has no second one
-  std::uint8_t code[kBuckets];   // the bucket's first code
-  std::uint8_t middle[kMiddle];
+// 64 nearer, hold at most one edge. The 1024 places in the middle have a bucket each.
+struct alignas(16) Dynamic8Table {
+  static constexpr int kFar = 256, kNear = 128, kMiddle = 1024;  // buckets
+  static constexpr int kNearFirst = 28672, kMiddleFirst = 32256;
+  // A bucket's first code in bits 16..23; below them what carries into those when added to a place past the first code's
+  // last one.
+  std::uint32_t bucket[kFar + kNear + kMiddle];
 
   static constexpr Dynamic8Table of() {
     Dynamic8Table table{};
@@ -25,34 +25,30 @@ struct alignas(4) Dynamic8Table {
       while (!(threshold < dynamic8_place_value(place))) ++place;
       first[i + 1] = place;
     }
-    for (int b = 0; b < kBuckets; ++b) {
-      const int begin = b < kFar ? 256 * b : kNearFirst + 64 * (b - kFar),
-                end = begin + (b < kFar ? 256 : 64);
-      table.last[b] = 65535;
-      for (int code = 255; code >= 0; --code)
-        if (first[code] > begin && first[code] < end)
-          table.last[b] = static_cast<std::uint16_t>(first[code] - 1);
-      for (int code = 0; code < 256; ++code)
-        if (first[code] <= begin) table.code[b] = static_cast<std::uint8_t>(code);
-    }
-    for (int code = 0; code < 256; ++code)
-      for (int place = first[code]; place < (code < 255 ? first[code + 1] : 65536); ++place)
-        if (place >= kMiddleFirst && place < kMiddleEnd)
-          table.middle[place - kMiddleFirst] = static_cast<std::uint8_t>(code);
+    auto fill = [&](int bucket, int begin, int end) {
+      int code = 255;
+      while (first[code] > begin) --code;
+      const int last = code < 255 && first[code + 1] < end ? first[code + 1] - 1 : 65535;
+      table.bucket[bucket] = static_cast<std::uint32_t>(code << 16 | (65535 - last));
+    };
+    for (int b = 0; b < kFar; ++b) fill(b, 256 * b, 256 * b + 256);
+    for (int b = 0; b < kNear; ++b) fill(kFar + b, kNearFirst + 64 * b, kNearFirst + 64 * b + 64);
+    for (int b = 0; b < kMiddle; ++b) fill(kFar + kNear + b, kMiddleFirst + b, kMiddleFirst + b + 1);
     return table;
   }
 
-  // Of a place outside the middle.
-  HB_HD static constexpr int bucket_of(int place) {
-    return place >= kNearFirst && place < kNearEnd ? kFar + (place - kNearFirst) / 64 : place / 256;
+  HB_HD static constexpr std::uint32_t bucket_of(std::uint32_t place) {
+    const std::uint32_t near = place - kNearFirst, middle = place - kMiddleFirst;
+    std::uint32_t bucket = place / 256;
+    if (near < 64 * kNear) bucket = kFar + near / 64;
+    if (middle < kMiddle) bucket = kFar + kNear + middle;
+    return bucket;
   }
 
   // dynamic8_encode() of a value in [-1, 1].
   HB_HD constexpr std::uint8_t encode(float normalised) const {
-    const int place = dynamic8_place(normalised) & 0xFFFF;
-    if (place >= kMiddleFirst && place < kMiddleEnd) return middle[place - kMiddleFirst];
-    const int b = bucket_of(place);
-    return static_cast<std::uint8_t>(code[b] + (place > last[b]));
+    const std::uint32_t place = static_cast<std::uint32_t>(dynamic8_place(normalised)) & 0xFFFFu;
+    return static_cast<std::uint8_t>((bucket[bucket_of(place)] + place) >> 16);
   }
 
   // dynamic8_encode_scaled().
