@@ -1,5 +1,5 @@
 // Every CUDA dequantizer and quantizer: time, GB/s, share of the copy rate and of the same bytes without arithmetic.
-//   bench_ops [--sizes 16384] [--repeats 60] [--json FILE] [--all-types] [--only TEXT]
+//   bench_ops [--sizes 16384] [--repeats 60] [--warm-up MS] [--json FILE] [--all-types] [--only TEXT]
 // What the ops compute is checked by gpu_test; here each op's output is compared with itself decoded by the codec in a
 // sample of blocks before it is timed.
 #include <fmt/core.h>
@@ -190,7 +190,7 @@ int run(const Options& options) {
     return 0;
   }
   cuda::require_device("bench_ops");
-  Harness harness(options.repeats);
+  Harness harness(options);
   const double copy = harness.copy_rate();
   const std::vector<QuantSpec> specs = {{.format = Format::nf4, .double_quant = true},
                                         {.format = Format::nf4},

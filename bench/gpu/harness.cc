@@ -2,6 +2,7 @@
 #include "bench/gpu/harness.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -25,6 +26,8 @@ void parse_options(int argc, char** argv, const char* program, CommonOptions& co
     if (flag == "--repeats") {
       common.repeats = std::stoi(value());
       if (common.repeats < 1) fail_input("{}: {} repeats, expected at least 1", program, common.repeats);
+    } else if (flag == "--warm-up") {
+      common.warm_up_ms = std::stoi(value());
     } else if (flag == "--json") {
       common.json_file = value();
     } else if (flag == "--sizes") {
@@ -52,10 +55,19 @@ void write_result(const nlohmann::json& result, const CommonOptions& common) {
   if (!common.json_file.empty()) std::ofstream(common.json_file) << result.dump(1) << '\n';
 }
 
-Harness::Harness(int repeats) : repeats_(repeats), flush_(std::int64_t{256} << 20), timers_(repeats) {}
+Harness::Harness(const CommonOptions& options)
+    : repeats_(options.repeats),
+      warm_up_ms_(options.warm_up_ms),
+      flush_(std::int64_t{256} << 20),
+      timers_(options.repeats) {}
 
 Sample Harness::time(const std::function<void(int)>& call) {
   for (int i = 0; i < 3; ++i) call(i);
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(warm_up_ms_)) {
+    for (int i = 0; i < 3; ++i) call(i);
+    check_status(cudaDeviceSynchronize(), "warming up");
+  }
   for (int i = 0; i < repeats_; ++i) {
     check_status(cudaMemsetAsync(flush_.data(), i & 255, flush_.bytes(), nullptr), "flushing the L2");
     timers_[i].start();

@@ -11,10 +11,12 @@
 
 namespace halfbyte::bench {
 
-// What every GPU benchmark takes: --sizes 4096,8192  --repeats N  --json FILE
+// What every GPU benchmark takes: --sizes 4096,8192  --repeats N  --warm-up MS  --json FILE
 struct CommonOptions {
   std::vector<std::int64_t> sizes;  // rows and columns of square matrices
   int repeats = 60;
+  int warm_up_ms =
+      0;  // before each timing: power and clocks then are those of a device that has been busy for a while
   std::string json_file;
 };
 
@@ -46,16 +48,17 @@ struct Sample {
 
 class Harness {
  public:
-  explicit Harness(int repeats);
+  explicit Harness(const CommonOptions& options);
 
-  // Runs call(repeat) `repeats` times, each after 256 MB of other data went through the L2.
+  // Runs call(repeat) `repeats` times, each after 256 MB of other data went through the L2; before that three times, and on
+  // for the warm-up.
   Sample time(const std::function<void(int)>& call);
 
   double copy_rate();   // GB/s, bytes read and written by a copy of 1 GB
   double empty_call();  // microseconds that a launch of nothing takes in this timing
 
  private:
-  int repeats_;
+  int repeats_, warm_up_ms_;
   cuda::Buffer<std::uint8_t> flush_;
   std::vector<cuda::Timer> timers_;
 };

@@ -133,7 +133,7 @@ int run(const Options& options) {
     return 0;
   }
 
-  bench::Harness harness(options.repeats);
+  bench::Harness harness(options);
   const double copy = harness.copy_rate(), empty = harness.empty_call();
   fmt::print("{}, {} multiprocessors; copy {:.0f} GB/s; an empty launch reads {:.2f} us; medians of {}\n",
              device->name, device->multiprocessors, copy, empty, options.repeats);
