@@ -111,7 +111,7 @@ class Analyzer {
     if (method == "arc")
       plan_arc(checkpoint_, plan, sources_, stats, options_.arc);
     else if (method == "smoothquant")
-      plan_smoothquant(checkpoint_, plan, sources_, stats, options_.alpha, pool_);
+      plan_smoothquant(checkpoint_, plan, sources_, stats, {.alpha = options_.alpha}, pool_);
     else if (method == "hadamard")
       plan_hadamard(checkpoint_, plan, sources_, options_.hadamard_block);
     else if (method != "rtn")

@@ -112,6 +112,8 @@ class SafetensorsWriter {
   void append(std::string_view name, std::span<const std::byte> bytes);
   // The SHA-256 of that tensor's bytes as they lie in a kept file; with it they count as appended.
   std::string take_over(std::string_view name);
+  // The bytes of a whole tensor that was taken over or appended to a kept file.
+  void read(std::string_view name, std::span<std::byte> bytes);
   // Forgets what was appended or taken over of that tensor.
   void restart(std::string_view name) { places_.at(name, file_).done = 0; }
   // Every tensor must be complete.

@@ -101,6 +101,12 @@ std::string SafetensorsWriter::take_over(std::string_view name) {
   return hash.finish();
 }
 
+void SafetensorsWriter::read(std::string_view name, std::span<std::byte> bytes) {
+  const TensorPlaces::Place& place = places_.at(name, file_);
+  HB_DCHECK(static_cast<std::int64_t>(bytes.size()) == place.size && place.done == place.size);
+  file_.read_at(place.begin, bytes);
+}
+
 void SafetensorsWriter::append(std::string_view name, std::span<const std::byte> bytes) {
   places_.append(name, bytes, file_);
 }

@@ -24,6 +24,7 @@ bool is_linear(const std::string& tensor, const std::string& linear) {
 }
 
 constexpr std::array<std::string_view, 3> kOrders{"natural", "absmax", "rising"};
+constexpr std::array<std::string_view, 3> kRoundings{"nearest", "search", "feedback"};
 
 }  // namespace
 
@@ -33,6 +34,14 @@ std::optional<ColumnOrder> find_column_order(std::string_view name) {
   const auto found = std::ranges::find(kOrders, name);
   if (found == kOrders.end()) return std::nullopt;
   return static_cast<ColumnOrder>(found - kOrders.begin());
+}
+
+std::string_view rounding_name(Rounding rounding) { return kRoundings[static_cast<std::size_t>(rounding)]; }
+
+std::optional<Rounding> find_rounding(std::string_view name) {
+  const auto found = std::ranges::find(kRoundings, name);
+  if (found == kRoundings.end()) return std::nullopt;
+  return static_cast<Rounding>(found - kRoundings.begin());
 }
 
 bool matches_linear(std::string pattern, const std::string& linear) {

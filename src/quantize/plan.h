@@ -44,12 +44,42 @@ struct PlannedInput {
   std::string folded_into = {};
 };
 
+// How codes and scales of weights are chosen.
+enum class Rounding : std::uint8_t {
+  nearest,   // scales from the largest magnitude, codes to the nearest
+  search,    // scales that minimise the error weighted by importance (scale_search.h)
+  feedback,  // the same, and later columns take up what rounding earlier ones changed (gptq.h)
+};
+std::string_view rounding_name(Rounding rounding);  // "nearest", "search", "feedback"
+std::optional<Rounding> find_rounding(std::string_view name);
+
+// What error feedback goes by: the samples that run through the model layer by layer (calibrate/samples.h), and how.
+struct FeedbackOptions {
+  std::int64_t samples = 0, seq_len = 0;
+  std::uint64_t seed = 0;
+  double damping = 0.01;
+  bool mean_damping = false;  // of the mean of the second moments instead of each (DampingKind)
+  // How far weights are moved, before they are rounded, to what gives the original model's outputs on the inputs that the
+  // quantized one has: 0 not at all, 1 all the way in the sense of least squares (match_output.h).
+  double match_output = 0;
+};
+
+// How much each channel of an input counts in the error of the weights that read it.
+struct InputImportance {
+  std::vector<float> channels;  // [K] mean square of what is rounded
+  std::vector<float> residual =
+      {};  // [K] of the channel's residual; empty where there are no residual channels
+};
+
 struct QuantizePlan {
   std::string method = "rtn";
   std::map<std::string, std::string> options = {};  // that the plan was made with, for people
   std::vector<PlannedTensor> tensors;               // all of the checkpoint, by name
   std::optional<ActivationSpec> activations;        // of every quantized linear that no rule gives another
   std::vector<PlannedInput> inputs;
+  Rounding rounding = Rounding::nearest;
+  FeedbackOptions feedback = {};                                        // Rounding::feedback
+  std::map<std::string, InputImportance, std::less<>> importance = {};  // by input; Rounding::search
   std::vector<std::string> warnings;  // of the method, sentences for the user
 };
 

@@ -63,6 +63,73 @@ std::vector<std::string> strings(const Json& json, const char* key, const std::s
   return values;
 }
 
+Json rounding_to_json(const QuantizePlan& plan) {
+  Json json = {{"weights", rounding_name(plan.rounding)}};
+  if (plan.rounding == Rounding::feedback) {
+    const FeedbackOptions& feedback = plan.feedback;
+    json["samples"] = feedback.samples;
+    json["seq_len"] = feedback.seq_len;
+    json["seed"] = feedback.seed;
+    json["damping"] = feedback.damping;
+    json["damping_of"] = feedback.mean_damping ? "mean" : "each";
+    json["match_output"] = feedback.match_output;
+  }
+  for (const auto& [name, importance] : plan.importance) {
+    json["importance"][name]["channels"] = importance.channels;
+    if (!importance.residual.empty()) json["importance"][name]["residual"] = importance.residual;
+  }
+  return json;
+}
+
+std::vector<float> parse_importance(const Json& json, const char* key, const std::string& where) {
+  const auto size = static_cast<std::int64_t>(json_array(json, key, where).size());
+  std::vector<float> values = numbers<float>(json, key, size, where);
+  for (const float value : values)
+    if (!(value >= 0) || std::isinf(value))
+      fail_input("{}: {} holds {}, expected numbers from 0 on", where, key, value);
+  return values;
+}
+
+void parse_rounding(const Json& json, QuantizePlan& plan, const std::string& where) {
+  check_members(
+      json, {"weights", "samples", "seq_len", "seed", "damping", "damping_of", "match_output", "importance"},
+      where);
+  const std::string name = json_string(json, "weights", where);
+  const auto found = find_rounding(name);
+  if (!found)
+    fail_input("{}: weights is {}, expected \"nearest\", \"search\" or \"feedback\"", where, quote(name));
+  plan.rounding = *found;
+  if (plan.rounding == Rounding::feedback) {
+    FeedbackOptions& feedback = plan.feedback;
+    feedback.samples = json_int64(json, "samples", where);
+    feedback.seq_len = json_int64(json, "seq_len", where);
+    const std::int64_t seed = json_int64(json, "seed", where);
+    feedback.seed = static_cast<std::uint64_t>(seed);
+    feedback.damping = json_optional_double(json, "damping", where).value_or(feedback.damping);
+    feedback.match_output = json_optional_double(json, "match_output", where).value_or(0);
+    const std::string of = json_string(json, "damping_of", where);
+    if (of != "mean" && of != "each")
+      fail_input("{}: damping_of is {}, expected \"mean\" or \"each\"", where, quote(of));
+    feedback.mean_damping = of == "mean";
+    if (feedback.samples < 1 || feedback.seq_len < 2 || seed < 0 ||
+        !(feedback.damping > 0 && feedback.damping <= 1) ||
+        !(feedback.match_output >= 0 && feedback.match_output <= 1))
+      fail_input(
+          "{}: expected samples from 1, seq_len from 2, seed from 0, damping above 0 and up to 1, "
+          "match_output "
+          "from 0 to 1",
+          where);
+  }
+  if (!json_find(json, "importance")) return;
+  for (const auto& [input, entry] : json_object(json, "importance", where).items()) {
+    const std::string place = where + ": importance: " + quote(input);
+    check_members(entry, {"channels", "residual"}, place);
+    InputImportance& importance = plan.importance[input];
+    importance.channels = parse_importance(entry, "channels", place);
+    if (json_find(entry, "residual")) importance.residual = parse_importance(entry, "residual", place);
+  }
+}
+
 PlannedInput parse_input(const std::string& name, const Json& json, const std::string& where) {
   check_members(json,
                 {"method", "channels", "residual", "residual_scale", "hadamard", "outliers", "global_scale",
@@ -214,6 +281,7 @@ std::string plan_text(const QuantizePlan& plan, const PlanOrigin& origin) {
                {"method", plan.method},
                {"options", plan.options},
                {"activations", plan.activations ? to_json(*plan.activations) : Json(nullptr)},
+               {"rounding", rounding_to_json(plan)},
                {"inputs", Json::object()}};
   for (const PlannedInput& input : plan.inputs) json["inputs"][input.name] = input_to_json(input);
   for (const PlannedTensor& tensor : plan.tensors) {
@@ -235,7 +303,7 @@ PlanFile parse_plan(const Json& json, const std::string& file, const Checkpoint&
                     std::span<const LinearSource> linears, const Producers& producers) {
   check_members(json,
                 {"halfbyte_plan", "model", "stats", "calibration_texts", "method", "options", "activations",
-                 "inputs", "tensors"},
+                 "rounding", "inputs", "tensors"},
                 file);
   if (json_int64(json, "halfbyte_plan", file) != kVersion)
     fail(ErrorKind::unsupported, "{}: is a plan of version {}, this build reads {}", file,
@@ -252,6 +320,8 @@ PlanFile parse_plan(const Json& json, const std::string& file, const Checkpoint&
   }
   if (const Json* activations = json_find(json, "activations"))
     plan.activations = parse_activation_spec(*activations, file + ": activations");
+  if (const Json* rounding = json_find(json, "rounding"))
+    parse_rounding(*rounding, plan, file + ": rounding");
   for (const auto& [name, input] : json_object(json, "inputs", file).items())
     plan.inputs.push_back(parse_input(name, input, file + ": inputs: " + quote(name)));
 

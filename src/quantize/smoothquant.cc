@@ -11,17 +11,32 @@ namespace halfbyte {
 
 namespace {
 
-// largest[k] = max with |w[n, k]| over all n.
-void take_column_absmax(const TensorView& weight, std::vector<float>& largest, ThreadPool& pool) {
+// What all weights that read an input say of its columns: the largest |w[n, k]|, or the root of the mean of w[n, k]^2.
+std::vector<float> column_magnitudes(const Checkpoint& checkpoint, const InputGroup& group,
+                                     SmoothStatistic by, ThreadPool& pool) {
   constexpr std::int64_t kColumns = 64;
-  const std::int64_t rows = weight.shape[0], columns = weight.shape[1];
-  pool.parallel_for(ceil_div(columns, kColumns), [&](std::int64_t item) {
-    for (std::int64_t n = 0; n < rows; ++n)
-      for (std::int64_t k = item * kColumns; k < std::min(columns, (item + 1) * kColumns); ++k) {
-        float& entry = largest[static_cast<std::size_t>(k)];
-        entry = std::max(entry, std::abs(load_element(weight.dtype, weight.data.data(), n * columns + k)));
-      }
-  });
+  std::vector<double> totals(static_cast<std::size_t>(group.channels));
+  std::int64_t all_rows = 0;
+  for (const PlannedTensor* tensor : group.tensors) {
+    const TensorView& weight = *checkpoint.plain(tensor->name);
+    const std::int64_t rows = weight.shape[0], columns = weight.shape[1];
+    pool.parallel_for(ceil_div(columns, kColumns), [&](std::int64_t item) {
+      for (std::int64_t n = 0; n < rows; ++n)
+        for (std::int64_t k = item * kColumns; k < std::min(columns, (item + 1) * kColumns); ++k) {
+          double& total = totals[static_cast<std::size_t>(k)];
+          const auto value =
+              static_cast<double>(load_element(weight.dtype, weight.data.data(), n * columns + k));
+          total = by == SmoothStatistic::rms ? total + value * value : std::max(total, std::abs(value));
+        }
+    });
+    all_rows += rows;
+    checkpoint.drop(tensor->name);
+  }
+  std::vector<float> magnitudes;
+  for (const double total : totals)
+    magnitudes.push_back(static_cast<float>(
+        by == SmoothStatistic::rms ? std::sqrt(total / static_cast<double>(all_rows)) : total));
+  return magnitudes;
 }
 
 // The producer that takes an input's scale in, or null where that cannot be.
@@ -39,14 +54,20 @@ const Producer* folding_producer(const Checkpoint& checkpoint, const QuantizePla
   return checkpoint.shape(producer.tensor).size() == 1 ? &producer : nullptr;
 }
 
-// values[k] = the largest of all channels that come from the same row as k.
-void pool_rows(std::vector<float>& values, const std::vector<std::int32_t>& rows) {
-  std::vector<float> largest(values.size());
+// values[k] = that of all channels which come from the same row as k together.
+void pool_rows(std::vector<float>& values, const std::vector<std::int32_t>& rows, SmoothStatistic by) {
+  std::vector<double> totals(values.size()), counts(values.size());
   for (std::size_t k = 0; k < values.size(); ++k) {
-    float& row = largest[static_cast<std::size_t>(rows[k])];
-    row = std::max(row, values[k]);
+    const auto row = static_cast<std::size_t>(rows[k]);
+    const auto value = static_cast<double>(values[k]);
+    totals[row] = by == SmoothStatistic::rms ? totals[row] + value * value : std::max(totals[row], value);
+    ++counts[row];
   }
-  for (std::size_t k = 0; k < values.size(); ++k) values[k] = largest[static_cast<std::size_t>(rows[k])];
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    const auto row = static_cast<std::size_t>(rows[k]);
+    values[k] =
+        static_cast<float>(by == SmoothStatistic::rms ? std::sqrt(totals[row] / counts[row]) : totals[row]);
+  }
 }
 
 // The scale that the gain's new value stands for.
@@ -60,23 +81,26 @@ float scale_of_gain(DType dtype, float gain, float scale) {
 }  // namespace
 
 void plan_smoothquant(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const LinearSource> linears,
-                      const CalibrationStats& stats, double alpha, ThreadPool& pool,
+                      const CalibrationStats& stats, const SmoothOptions& options, ThreadPool& pool,
                       const Producers& producers) {
-  if (!(alpha >= 0 && alpha <= 1)) fail_input("--alpha is {}, expected 0 to 1", alpha);
-  if (!plan.activations)
-    fail_input("--method smoothquant makes activations easier to round: give --activations same or a format");
+  if (!(options.alpha >= 0 && options.alpha <= 1))
+    fail_input("--alpha is {}, expected 0 to 1", options.alpha);
+  if (!plan.activations && options.by == SmoothStatistic::absmax)
+    fail_input(
+        "--method smoothquant makes activations easier to round: give --activations same or a format, or for "
+        "weights alone --smooth-by rms");
   plan.method = "smoothquant";
   for (const InputGroup& group : group_by_input(checkpoint, plan, linears)) {
-    std::vector<float> inputs = stats_of(stats, group).absmax, weights(inputs.size());
-    for (const PlannedTensor* tensor : group.tensors) {
-      take_column_absmax(*checkpoint.plain(tensor->name), weights, pool);
-      checkpoint.drop(tensor->name);
-    }
+    const InputStats& input = stats_of(stats, group);
+    std::vector<float> inputs = input.absmax,
+                       weights = column_magnitudes(checkpoint, group, options.by, pool);
+    if (options.by == SmoothStatistic::rms)
+      for (std::size_t k = 0; k < inputs.size(); ++k) inputs[k] = std::sqrt(input.mean_square[k]);
     const Producer* producer = folding_producer(checkpoint, plan, group, producers);
     const TensorView* gains = nullptr;
     if (producer) {
-      pool_rows(inputs, producer->rows);
-      pool_rows(weights, producer->rows);
+      pool_rows(inputs, producer->rows, options.by);
+      pool_rows(weights, producer->rows, options.by);
       if (checkpoint.shape(producer->tensor).size() == 1) gains = checkpoint.plain(producer->tensor);
     }
     PlannedInput planned{.name = {},
@@ -87,10 +111,18 @@ void plan_smoothquant(const Checkpoint& checkpoint, QuantizePlan& plan, std::spa
                                        .scale = {},
                                        .columns = {}},
                          .folded_into = producer ? producer->tensor : ""};
+    std::vector<double> factors;
+    double logs = 0;
     for (std::size_t k = 0; k < weights.size(); ++k) {
       const double x = std::max(static_cast<double>(inputs[k]), 1e-5),
                    w = std::max(static_cast<double>(weights[k]), 1e-5);
-      auto scale = static_cast<float>(std::pow(x, alpha) / std::pow(w, 1 - alpha));
+      factors.push_back(std::pow(x, options.alpha) / std::pow(w, 1 - options.alpha));
+      logs += std::log(factors.back());
+    }
+    const double mean =
+        options.by == SmoothStatistic::rms ? std::exp(logs / static_cast<double>(factors.size())) : 1.0;
+    for (std::size_t k = 0; k < factors.size(); ++k) {
+      auto scale = static_cast<float>(factors[k] / mean);
       if (!(scale > 0) || std::isinf(scale))
         fail_input("{}: channel {} of {} gets the factor {}; a weight there is NaN or infinite",
                    checkpoint.files().path(), k, group.input, scale);

@@ -12,6 +12,7 @@
 #include "io/text.h"
 #include "ops/quantize/op.h"
 #include "ops/transform_input/op.h"
+#include "quantize/scale_search.h"
 #include "quantize/unfinished.h"
 
 namespace halfbyte {
@@ -44,6 +45,9 @@ class Sink {
     return true;
   }
 
+  // What finished() has found of a tensor.
+  void read(const std::string& name, std::span<std::byte> bytes) { writer_.read(name, bytes); }
+
   void append(const std::string& name, std::span<const std::byte> bytes) {
     writer_.append(name, bytes);
     const std::string sum = sha256(bytes);
@@ -59,25 +63,25 @@ class Sink {
   std::map<std::string, std::string> sums_;
 };
 
-// What is stored of an input: a scale that a producer has taken in is not.
-InputTransform stored_input(const PlannedInput& input) {
-  InputTransform stored = input.transform;
-  if (!input.folded_into.empty()) {
-    stored.info.scaled = false;
-    stored.scale.clear();
+std::vector<std::byte> divided(const TensorView& view, std::span<const float> scale) {
+  std::vector<std::byte> bytes(view.data.size());
+  for (std::int64_t i = 0; i < view.elements(); ++i) {
+    const float value = load_element(view.dtype, view.data.data(), i) / scale[static_cast<std::size_t>(i)];
+    store_element(view.dtype, bytes.data(), i, value);
   }
-  return stored;
+  return bytes;
 }
 
 class Writer {
  public:
-  Writer(const Checkpoint& checkpoint, const QuantizePlan& plan, ThreadPool& pool, const Producers& producers)
-      : checkpoint_(checkpoint), plan_(plan), pool_(pool) {
+  Writer(const Checkpoint& checkpoint, const QuantizePlan& plan, ThreadPool& pool, const Producers& producers,
+         WeightRounder* rounder)
+      : checkpoint_(checkpoint), plan_(plan), pool_(pool), rounder_(rounder) {
     quantization_.activations = plan.activations;
+    row_scales_ = folded_scales(checkpoint, plan, producers);
     for (const PlannedInput& input : plan.inputs) {
       inputs_.emplace(input.name, &input.transform);
       quantization_.inputs.emplace(input.name, stored_input(input).info);
-      if (!input.folded_into.empty()) add_row_scale(input, producers);
     }
     for (const PlannedTensor& tensor : plan.tensors) {
       if (!tensor.spec) continue;
@@ -129,6 +133,14 @@ class Writer {
         sink.append(tensor.name, divided(view, scale->second));
       return;
     }
+    if (chooses(tensor)) {
+      hand_over(tensor, [&](const WeightRounder::Weight& weight) {
+        for_each_part(
+            tensor.name, rounder_->round(weight),
+            [&](const std::string& part, std::span<const std::byte> bytes) { sink.append(part, bytes); });
+      });
+      return;
+    }
     const QuantizedInfo& info = quantization_.tensors.at(tensor.name);
     const std::string name = checkpoint_.files().file_of(tensor.name).path() + ": " + tensor.name;
     QuantizeOptions options{.name = name, .global_scale = group_scale(tensor)};
@@ -156,26 +168,55 @@ class Writer {
                     info.outlier_spec, pool_, {.name = name, .global_scale = {}}));
   }
 
+  // A tensor that an earlier run has finished.
+  void take_over(const PlannedTensor& tensor, Sink& sink) {
+    if (!chooses(tensor)) return;
+    QuantizedTensor quantized = make_quantized(*tensor.spec, quantization_.tensors.at(tensor.name).shape,
+                                               checkpoint_.dtype(tensor.name));
+    // The parts are views of this tensor's own arrays.
+    for_each_part(tensor.name, quantized, [&](const std::string& part, std::span<const std::byte> bytes) {
+      sink.read(part, {const_cast<std::byte*>(bytes.data()), bytes.size()});
+    });
+    hand_over(tensor, [&](const WeightRounder::Weight& weight) { rounder_->accept(weight, quantized); });
+  }
+
+  // All tensors in the order in which they are written.
+  std::vector<const PlannedTensor*> ordered() const {
+    std::vector<const PlannedTensor*> tensors;
+    const std::vector<std::string> first = rounder_ ? rounder_->order() : std::vector<std::string>{};
+    for (const std::string& name : first) {
+      const auto tensor = std::ranges::find(plan_.tensors, name, &PlannedTensor::name);
+      if (tensor != plan_.tensors.end()) tensors.push_back(&*tensor);
+    }
+    for (const PlannedTensor& tensor : plan_.tensors)
+      if (std::ranges::find(first, tensor.name) == first.end()) tensors.push_back(&tensor);
+    return tensors;
+  }
+
  private:
+  // Whether the rounder chooses this tensor's codes.
+  bool chooses(const PlannedTensor& tensor) const {
+    return rounder_ && tensor.spec && !quantization_.tensors.at(tensor.name).outliers;
+  }
+
+  template <typename Use>
+  void hand_over(const PlannedTensor& tensor, Use use) {
+    const std::string name = checkpoint_.files().file_of(tensor.name).path() + ": " + tensor.name;
+    const std::optional<float> scale = group_scale(tensor);
+    const Array<float> values = changed(tensor);
+    use({.tensor = tensor,
+         .name = name,
+         .values = {values.data(), static_cast<std::size_t>(values.size())},
+         .shape = quantization_.tensors.at(tensor.name).shape,
+         .global_scale = scale});
+  }
+
   static Array<float> slice(const Array<float>& values, const Shape& shape, std::int64_t first,
                             std::int64_t count) {
     Array<float> out(shape[0] * count);
     for (std::int64_t row = 0; row < shape[0]; ++row)
       std::copy_n(values.data() + row * shape[1] + first, count, out.data() + row * count);
     return out;
-  }
-
-  // What an input's producer is divided by, for each of its rows or gains.
-  void add_row_scale(const PlannedInput& input, const Producers& producers) {
-    const auto producer = producers.find(input.name);
-    if (producer == producers.end() || producer->second.tensor != input.folded_into)
-      fail_input("the plan folds {} into {}, which does not compute it in this model", input.name,
-                 quote(input.folded_into));
-    const std::int64_t size = checkpoint_.shape(input.folded_into)[0];
-    std::vector<float> scale(static_cast<std::size_t>(size), 1.0f);
-    for (std::size_t k = 0; k < input.transform.scale.size(); ++k)
-      scale.at(static_cast<std::size_t>(producer->second.rows[k])) = input.transform.scale[k];
-    row_scales_.emplace(input.folded_into, std::move(scale));
   }
 
   bool is_changed(const PlannedTensor& tensor) const {
@@ -194,16 +235,8 @@ class Writer {
                             scale == row_scales_.end() ? std::span<const float>{} : scale->second);
   }
 
-  std::vector<std::byte> divided(const TensorView& view, const std::vector<float>& scale) const {
-    std::vector<std::byte> bytes(view.data.size());
-    for (std::int64_t i = 0; i < view.elements(); ++i) {
-      const float value = load_element(view.dtype, view.data.data(), i) / scale[static_cast<std::size_t>(i)];
-      store_element(view.dtype, bytes.data(), i, value);
-    }
-    return bytes;
-  }
-
-  // nvfp4: the global scale of all tensors of the group, found when its first one is written.
+  // nvfp4: the global scale of all tensors of the group, found when its first one is written. A rounder
+  // may raise block scales, so there is head room for them.
   std::optional<float> group_scale(const PlannedTensor& tensor) {
     if (tensor.scale_group.empty()) return std::nullopt;
     const auto known = group_scales_.find(tensor.scale_group);
@@ -228,12 +261,14 @@ class Writer {
       absmax = std::max(absmax, largest);
       if (&other != &tensor) checkpoint_.drop(other.name);
     }
-    return group_scales_[tensor.scale_group] = nvfp4_global_scale(tensor.spec->global_scale, absmax, source);
+    const auto rule = chooses(tensor) ? search_global_scale : nvfp4_global_scale;
+    return group_scales_[tensor.scale_group] = rule(tensor.spec->global_scale, absmax, source);
   }
 
   const Checkpoint& checkpoint_;
   const QuantizePlan& plan_;
   ThreadPool& pool_;
+  WeightRounder* rounder_;
   HalfbyteQuantization quantization_;
   std::map<std::string, const InputTransform*> inputs_;
   std::map<std::string, std::vector<float>> row_scales_;  // by tensor
@@ -241,6 +276,33 @@ class Writer {
 };
 
 }  // namespace
+
+InputTransform stored_input(const PlannedInput& input) {
+  InputTransform stored = input.transform;
+  if (!input.folded_into.empty()) {
+    stored.info.scaled = false;
+    stored.scale.clear();
+  }
+  return stored;
+}
+
+std::map<std::string, std::vector<float>> folded_scales(const Checkpoint& checkpoint,
+                                                        const QuantizePlan& plan,
+                                                        const Producers& producers) {
+  std::map<std::string, std::vector<float>> scales;
+  for (const PlannedInput& input : plan.inputs) {
+    if (input.folded_into.empty()) continue;
+    const auto producer = producers.find(input.name);
+    if (producer == producers.end() || producer->second.tensor != input.folded_into)
+      fail_input("the plan folds {} into {}, which does not compute it in this model", input.name,
+                 quote(input.folded_into));
+    std::vector<float>& scale = scales[input.folded_into];
+    scale.assign(static_cast<std::size_t>(checkpoint.shape(input.folded_into)[0]), 1.0f);
+    for (std::size_t k = 0; k < input.transform.scale.size(); ++k)
+      scale.at(static_cast<std::size_t>(producer->second.rows[k])) = input.transform.scale[k];
+  }
+  return scales;
+}
 
 Array<float> transform_weight(const TensorView& weight, const InputTransform& input, ThreadPool& pool,
                               std::span<const float> row_scale) {
@@ -270,7 +332,7 @@ QuantizeSummary write_quantized(const Checkpoint& checkpoint, const QuantizePlan
   HB_DCHECK(options.record || !options.resumable);
   std::optional<UnfinishedRun> unfinished;
   if (options.resumable) unfinished.emplace(out, *options.record);
-  Writer tensors(checkpoint, plan, pool, producers);
+  Writer tensors(checkpoint, plan, pool, producers, options.rounder);
   SafetensorsWriter file(out / "model.safetensors", tensors.specs(), {{"format", "pt"}},
                          options.resumable ? Unfinished::keep : Unfinished::remove);
   Sink sink(file, unfinished ? &*unfinished : nullptr);
@@ -283,11 +345,14 @@ QuantizeSummary write_quantized(const Checkpoint& checkpoint, const QuantizePlan
       });
   }
   std::int64_t done = 0;
-  for (const PlannedTensor& tensor : plan.tensors) {
-    if (sink.finished(tensors.parts(tensor)))
+  for (const PlannedTensor* planned : tensors.ordered()) {
+    const PlannedTensor& tensor = *planned;
+    if (sink.finished(tensors.parts(tensor))) {
       ++summary.taken_over;
-    else
+      tensors.take_over(tensor, sink);
+    } else {
       tensors.write(tensor, sink);
+    }
     PrecisionTotals& totals =
         summary.precisions[tensor.spec ? to_string(*tensor.spec)
                                        : std::string(dtype_name(checkpoint.dtype(tensor.name)))];

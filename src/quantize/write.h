@@ -1,15 +1,19 @@
-// Carries a plan out: reads the model tensor by tensor, rounds to nearest what the plan says, writes the checkpoint.
+// Carries a plan out: reads the model tensor by tensor, rounds what the plan says, writes the checkpoint.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "checkpoint/manifest.h"
 #include "core/thread_pool.h"
+#include "formats/quantized_tensor.h"
 #include "quantize/plan.h"
 
 namespace halfbyte {
@@ -29,12 +33,41 @@ struct QuantizeSummary {
 Array<float> transform_weight(const TensorView& weight, const InputTransform& input, ThreadPool& pool,
                               std::span<const float> row_scale = {});
 
+// What is stored of an input, and so left to run time: a scale that a producer has taken in is not.
+InputTransform stored_input(const PlannedInput& input);
+
+// By tensor: what each of its rows (a norm: gains) is divided by, because inputs have folded their scales into it. Throws bad_input
+// where a plan folds into what does not compute the input.
+std::map<std::string, std::vector<float>> folded_scales(const Checkpoint& checkpoint,
+                                                        const QuantizePlan& plan, const Producers& producers);
+
+// Chooses codes and scales in place of rounding to nearest.
+class WeightRounder {
+ public:
+  struct Weight {
+    const PlannedTensor& tensor;
+    std::string_view name;              // with its file, for messages
+    std::span<const float> values;      // [N, width], as transform_weight gives them
+    Shape shape;                        // [N, width]
+    std::optional<float> global_scale;  // nvfp4: what the tensor or its group has to have
+  };
+
+  virtual ~WeightRounder() = default;
+  // Is called once for every quantized tensor without outlier columns, in the order of order().
+  virtual QuantizedTensor round(const Weight& weight) = 0;
+  // In round()'s place where an interrupted run has finished that tensor.
+  virtual void accept(const Weight&, const QuantizedTensor&) {}
+  // Names of tensors, the first to be rounded first; those that are not named come last.
+  virtual std::vector<std::string> order() const { return {}; }
+};
+
 struct WriteOptions {
   // Recorded in the manifest. Where it is null no manifest is written.
   const RunRecord* record = nullptr;
   // The folder is kept where the run ends early, with a list of what is finished; a later run with the same record goes on
   // there. Needs a record. Throws where the folder holds an unfinished run with another record, naming the difference.
   bool resumable = false;
+  WeightRounder* rounder = nullptr;  // null: to nearest
   std::function<void(std::int64_t done, const std::string& name)> progress = {};
 };
 

@@ -114,7 +114,7 @@ TEST_F(MethodsTest, ChangesOfBasisCancelUpToTheRounding) {
   }
   for (const double alpha : {0.0, 0.5, 1.0}) {
     QuantizePlan plan = rtn(kInt8, kInt8);
-    plan_smoothquant(checkpoint_, plan, sources_, stats_, alpha, pool_);
+    plan_smoothquant(checkpoint_, plan, sources_, stats_, {.alpha = alpha}, pool_);
     EXPECT_LT(error(run(plan)), 0.1) << alpha;
   }
 }
@@ -158,8 +158,8 @@ TEST_F(MethodsTest, FoldedScalesComputeTheSame) {
     producers.emplace(producer.input, Producer{producer.tensor, producer.rows});
   for (const double alpha : {0.3, 0.7}) {
     QuantizePlan plan = rtn(kInt8, kInt8), at_run_time = rtn(kInt8, kInt8);
-    plan_smoothquant(checkpoint_, plan, sources_, stats_, alpha, pool_, producers);
-    plan_smoothquant(checkpoint_, at_run_time, sources_, stats_, alpha, pool_);
+    plan_smoothquant(checkpoint_, plan, sources_, stats_, {.alpha = alpha}, pool_, producers);
+    plan_smoothquant(checkpoint_, at_run_time, sources_, stats_, {.alpha = alpha}, pool_);
     const test::Scratch dir;
     const std::vector<float> folded = run(plan, dir.path(), producers);
     EXPECT_LT(error(folded), 0.1) << alpha;
@@ -190,7 +190,7 @@ TEST_F(MethodsTest, GroupedHeadsShareTheirFoldedScale) {
   for (const InputProducer& producer : list_producers(config))
     producers.emplace(producer.input, Producer{producer.tensor, producer.rows});
   QuantizePlan plan = rtn(kInt8, kInt8);
-  plan_smoothquant(checkpoint_, plan, sources_, stats_, 0.5, pool_, producers);
+  plan_smoothquant(checkpoint_, plan, sources_, stats_, {.alpha = 0.5}, pool_, producers);
   const auto input = std::ranges::find(plan.inputs, "model.layers.0.attention_output", &PlannedInput::name);
   ASSERT_EQ(input->folded_into, "model.layers.0.self_attn.v_proj.weight");
   const std::vector<float>& scale = input->transform.scale;
@@ -317,7 +317,7 @@ TEST_F(MethodsTest, SameBytesForAnyNumberOfThreads) {
 TEST_F(MethodsTest, RefusesACheckpointWhoseInputsDoNotFit) {
   const test::Scratch dir;
   QuantizePlan plan = rtn(kMxfp8, kMxfp8);
-  plan_smoothquant(checkpoint_, plan, sources_, stats_, 0.5, pool_);
+  plan_smoothquant(checkpoint_, plan, sources_, stats_, {.alpha = 0.5}, pool_);
   run(plan, dir.path());
   const std::string text = read_text_file(dir.path() / "config.json");
   const Json good = Json::parse(text);
@@ -343,10 +343,10 @@ TEST_F(MethodsTest, RefusesACheckpointWhoseInputsDoNotFit) {
 
 TEST_F(MethodsTest, RefusesOptionsThatMakeNoSense) {
   QuantizePlan plan = rtn(kNvfp4, kNvfp4), weights_only = rtn(kNvfp4, {});
-  EXPECT_THROW(plan_smoothquant(checkpoint_, plan, sources_, stats_, 1.5, pool_), Error);
-  EXPECT_THROW(plan_smoothquant(checkpoint_, plan, sources_, stats_, NAN, pool_), Error);
-  EXPECT_THROW(plan_smoothquant(checkpoint_, plan, sources_, {}, 0.5, pool_), Error);
-  EXPECT_THROW(plan_smoothquant(checkpoint_, weights_only, sources_, stats_, 0.5, pool_), Error);
+  EXPECT_THROW(plan_smoothquant(checkpoint_, plan, sources_, stats_, {.alpha = 1.5}, pool_), Error);
+  EXPECT_THROW(plan_smoothquant(checkpoint_, plan, sources_, stats_, {.alpha = NAN}, pool_), Error);
+  EXPECT_THROW(plan_smoothquant(checkpoint_, plan, sources_, {}, {.alpha = 0.5}, pool_), Error);
+  EXPECT_THROW(plan_smoothquant(checkpoint_, weights_only, sources_, stats_, {.alpha = 0.5}, pool_), Error);
   EXPECT_THROW(plan_hadamard(checkpoint_, plan, sources_, 12), Error);
   EXPECT_THROW(plan_hadamard(checkpoint_, plan, sources_, -1), Error);
 }

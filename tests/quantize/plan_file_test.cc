@@ -83,13 +83,21 @@ class PlanFileTest : public testing::Test {
       plan_static_scales(checkpoint_, plans.back(), sources_, stats_);
     }
     plans.push_back(rtn(kNvfp4, ActivationScope::fixed));
-    plan_smoothquant(checkpoint_, plans.back(), sources_, stats_, 0.5, pool_, producers_);
+    plan_smoothquant(checkpoint_, plans.back(), sources_, stats_, {.alpha = 0.5}, pool_, producers_);
     plan_static_scales(checkpoint_, plans.back(), sources_, stats_);
     share_weight_scales(checkpoint_, plans.back(), sources_);
     plans.push_back(rtn(kNvfp4));
     plan_hadamard(checkpoint_, plans.back(), sources_, 8);
     plans.push_back(rtn(kInt4));
     plan_atom(checkpoint_, plans.back(), sources_, stats_, {.outliers = 24});
+    plans.push_back(rtn(kNvfp4));
+    plans.back().rounding = Rounding::search;
+    plans.back().importance["model.layers.0.mlp"] = {.channels = {1.0f, 0.1f}, .residual = {3e-7f}};
+    plans.back().importance["model.layers.1.mlp"] = {.channels = {0.0f}, .residual = {}};
+    plans.push_back(rtn(kNvfp4));
+    plans.back().rounding = Rounding::feedback;
+    plans.back().feedback = {
+        .samples = 7, .seq_len = 64, .seed = 5, .damping = 0.02, .mean_damping = true, .match_output = 0.3};
     plans.push_back(
         rtn(kNvfp4, ActivationScope::tensor,
             {{"down_proj", {.format = Format::mxfp8_e4m3}, ActivationSpec{{.format = Format::mxfp8_e4m3}}},
@@ -112,6 +120,10 @@ TEST_F(PlanFileTest, ComesBackAsItWasAndDoesTheSame) {
     EXPECT_EQ(back.origin.model, "model");
     EXPECT_EQ(back.origin.stats, "stats");
     EXPECT_TRUE(plan_text(back.plan, back.origin) == text);
+    EXPECT_EQ(back.plan.rounding, plan.rounding);
+    EXPECT_EQ(back.plan.feedback.seed, plan.feedback.seed);
+    EXPECT_EQ(back.plan.feedback.mean_damping, plan.feedback.mean_damping);
+    EXPECT_EQ(back.plan.feedback.match_output, plan.feedback.match_output);
     EXPECT_TRUE(bytes(back.plan) == bytes(plan)) << plan.method;
   }
 }
@@ -194,7 +206,7 @@ TEST_F(PlanFileTest, RefusesWhatCannotBe) {
 
 TEST_F(PlanFileTest, RefusesFoldsThatWouldMakeAnotherModel) {
   QuantizePlan plan = rtn(kNvfp4);
-  plan_smoothquant(checkpoint_, plan, sources_, stats_, 0.5, pool_, producers_);
+  plan_smoothquant(checkpoint_, plan, sources_, stats_, {.alpha = 0.5}, pool_, producers_);
   const Json good = parse_json(plan_text(plan, {"m", "", {}}), "p");
   const std::string q = "model.layers.0.self_attn.q_proj.weight", attention = "model.layers.0.attention";
   ASSERT_EQ(good["inputs"][attention]["folded_into"], "model.layers.0.input_layernorm.weight");
