@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "calibrate/moments.h"
 #include "core/fail.h"
-#include "ops/matmul_f32/op.h"
 
 namespace halfbyte {
 
@@ -79,29 +79,6 @@ bool add(const float* x, std::int64_t rows, std::int64_t columns, Sums& sums, Th
   return true;
 }
 
-// sums.moment = x^T x, of the lower triangle and its mirror image.
-void take_moment(const float* x, std::int64_t rows, std::int64_t columns, Sums& sums, ThreadPool& pool) {
-  Array<float> transposed(rows * columns);
-  pool.parallel_for(columns, [&](std::int64_t k) {
-    for (std::int64_t r = 0; r < rows; ++r) transposed[k * rows + r] = x[r * columns + k];
-  });
-  sums.moment.resize(static_cast<std::size_t>(columns * columns));
-  matmul_f32({.m = columns,
-              .n = columns,
-              .k = rows,
-              .activation = transposed.data(),
-              .activation_stride = rows,
-              .weight = transposed.data(),
-              .weight_stride = rows,
-              .out = sums.moment.data(),
-              .out_stride = columns},
-             pool);
-  for (std::int64_t j = 0; j < columns; ++j)
-    for (std::int64_t k = 0; k < j; ++k)
-      sums.moment[static_cast<std::size_t>(k * columns + j)] =
-          sums.moment[static_cast<std::size_t>(j * columns + k)];
-}
-
 InputStats finish(const Sums& sums, std::int64_t tokens) {
   InputStats stats;
   stats.absmax = sums.absmax;
@@ -163,8 +140,10 @@ Calibration calibrate(Model& model, const SampleSet& samples, const SampleOption
         Sums& sums = sample[name];
         if (!add(x, rows, columns, sums, pool))
           bad = name;
-        else if (second_moments)
-          take_moment(x, rows, columns, sums, pool);
+        else if (second_moments) {
+          sums.moment.resize(static_cast<std::size_t>(columns * columns));
+          second_moment(x, rows, columns, sums.moment.data(), pool);
+        }
       });
 
   const auto count = static_cast<std::int64_t>(samples.size());

@@ -1,7 +1,9 @@
 #include <algorithm>
 
 #include "core/tensor.h"
+#include "formats/source_dtype.h"
 #include "ops/augment/op.h"
+#include "ops/quantize/op.h"
 
 namespace halfbyte {
 
@@ -16,6 +18,19 @@ void augment(const Augment& args, ThreadPool& pool) {
                     .spec = args.spec,
                     .scope = args.scope,
                     .global_scale = args.global_scale};
+  // One global scale for x and its residuals is that of x, which then need not be rounded once more with them. Of tokens it is
+  // not known here.
+  const bool of_tensor = args.spec.format == Format::nvfp4 && args.scope == ScaleScope::tensor;
+  if (args.shared_scale && of_tensor && !main.global_scale) {
+    const TensorView x{
+        .dtype = DType::f32,
+        .shape = {args.rows, args.columns},
+        .data = std::as_bytes(std::span(args.x, static_cast<std::size_t>(args.rows * args.columns)))};
+    // A NaN or an infinity is refused below, with its place.
+    if (const float largest = tensor_absmax(x, pool); is_finite(largest))
+      main.global_scale = nvfp4_global_scale(args.spec.global_scale, largest, DType::f32);
+  }
+  const bool together = args.shared_scale && args.spec.format == Format::nvfp4 && !main.global_scale;
   fake_quantize(main, pool);
   if (args.residual_count == 0) return;
   const std::int64_t rows_per_item =
@@ -27,13 +42,13 @@ void augment(const Augment& args, ThreadPool& pool) {
       float* out = args.out + m * width;
       for (std::int64_t j = 0; j < args.residual_count; ++j)
         out[args.columns + j] = x[args.residual[j]] - out[args.residual[j]];
-      if (args.shared_scale) std::copy_n(x, args.columns, out);
+      if (together) std::copy_n(x, args.columns, out);
     }
   });
   FakeQuantize second = main;
-  // Shared: [x | r] is rounded as one tensor, which gives the first part once more.
-  second.columns = args.shared_scale ? width : args.residual_count;
-  second.out = args.shared_scale ? args.out : args.out + args.columns;
+  // Together: [x | r] is rounded as one tensor, which gives the first part once more.
+  second.columns = together ? width : args.residual_count;
+  second.out = together ? args.out : args.out + args.columns;
   second.x = second.out;
   second.x_stride = width;
   if (!args.shared_scale) second.global_scale = args.residual_global_scale;
