@@ -8,13 +8,12 @@
 #include <memory>
 
 #include "calibrate/stats_file.h"
+#include "cli/calibration_text.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "core/fail.h"
-#include "io/mapped_file.h"
 #include "io/output.h"
-#include "io/sha256.h"
 
 namespace halfbyte::cli {
 
@@ -23,15 +22,15 @@ namespace {
 constexpr std::int64_t kFewSamples = 64;
 
 struct Options {
-  std::string model, out, field = "text";
-  std::vector<std::string> texts, jsonls;
+  std::string model, out;
+  CalibrationText text;
   SampleOptions samples;
   bool hessian = false;
   int threads = 1;
 };
 
 void run(const Options& options) {
-  if (options.texts.empty() && options.jsonls.empty())
+  if (options.text.empty())
     fail_input(
         "no calibration text: give --text FILE or --jsonl FILE, a few hundred thousand tokens of what the "
         "model "
@@ -40,12 +39,7 @@ void run(const Options& options) {
   if (Checkpoint(options.model).quantized())
     fail_input("{}: the model is quantized; calibrate the original, whose inputs the methods compare with",
                options.model);
-  const Tokenizer tokenizer = Tokenizer::load(options.model);
-  std::vector<std::vector<std::int32_t>> sources;
-  for (const std::string& path : options.texts) sources.push_back(tokens_of_text(path, tokenizer));
-  for (const std::string& path : options.jsonls)
-    sources.push_back(tokens_of_jsonl(path, options.field, tokenizer));
-  const SampleSet samples(std::move(sources), options.samples);
+  const SampleSet samples = options.text.samples(options.model, options.samples);
   const auto count = static_cast<std::int64_t>(samples.size());
   if (count < options.samples.samples)
     fmt::print(stderr, "note: the text fills {} samples of {} tokens, {} were asked for\n", count,
@@ -57,8 +51,7 @@ void run(const Options& options) {
         count);
 
   std::vector<std::filesystem::path> inputs{options.model};
-  inputs.insert(inputs.end(), options.texts.begin(), options.texts.end());
-  inputs.insert(inputs.end(), options.jsonls.begin(), options.jsonls.end());
+  for (std::string& path : options.text.paths()) inputs.emplace_back(std::move(path));
   check_output_file(options.out, inputs);
   ThreadPool pool(options.threads);
   Model model = Model::load(options.model, pool);
@@ -76,8 +69,7 @@ void run(const Options& options) {
         },
         options.hessian);
   }
-  for (const std::vector<std::string>* paths : {&options.texts, &options.jsonls})
-    for (const std::string& path : *paths) result.stats.sources.push_back(sha256(MappedFile(path).bytes()));
+  result.stats.sources = options.text.sums();
   for (const auto& [name, dropped] : result.dropped_at)
     fmt::print(stderr, "warning: {} samples dropped, NaN or infinite first in {}\n", dropped, name);
   for (const std::string& name : result.zero_inputs)
@@ -102,10 +94,7 @@ void add_calibrate(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("calibrate", "Statistics of what goes into a model's linear layers, over text");
   command->add_option("model", options->model, "Model directory, not quantized")->required();
-  command->add_option("--text", options->texts, "UTF-8 text files; sources may be mixed");
-  command->add_option("--jsonl", options->jsonls, "Files with a JSON object a line");
-  command->add_option("--field", options->field, "The member of these objects that holds the text")
-      ->capture_default_str();
+  add_calibration_text(*command, options->text);
   command->add_option("-o,--output", options->out, "Statistics file to write (safetensors)")->required();
   command
       ->add_option("--samples", options->samples.samples, "Samples to run at most; 512 to 1024 are advised")

@@ -6,17 +6,23 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/calibrate.h"
 #include "calibrate/stats_file.h"
 #include "cli/bits_budget.h"
+#include "cli/progress.h"
 #include "core/fail.h"
 #include "io/mapped_file.h"
 #include "io/sha256.h"
 #include "io/text.h"
+#include "layerwise/residual_statistics.h"
+#include "layerwise/sequential_rounder.h"
 #include "model/linears.h"
 #include "model/model.h"
 #include "quantize/arc.h"
 #include "quantize/atom.h"
 #include "quantize/hadamard.h"
+#include "quantize/residual_budget.h"
+#include "quantize/search_rounder.h"
 #include "quantize/smoothquant.h"
 #include "quantize/static_scales.h"
 
@@ -52,6 +58,9 @@ QuantSpec weights_of(const PlanSettings& settings) {
   weights.block_size = settings.block_size;
   weights.double_quant = settings.double_quant;
   weights.four_six = settings.four_six;
+  if (settings.four_six && settings.rounding != "nearest")
+    fail_input("--four-six does nothing with --rounding {}, which tries both of its scales and more",
+               settings.rounding);
   validate(weights);
   return weights;
 }
@@ -69,6 +78,11 @@ std::optional<ActivationSpec> activations_of(const PlanSettings& settings, const
     fail_input(
         "--activations {}: {} is a format for weights only; use bf16, nvfp4, mxfp4, mxfp8, int8 or int4",
         settings.activations, format_name(spec.format));
+  if (settings.activation_search) {
+    spec.four_six = false;
+    spec.scale_search = true;
+    validate(spec);
+  }
   return ActivationSpec{.spec = spec, .scope = *find_scope(settings.scope)};
 }
 
@@ -83,12 +97,18 @@ void refuse_idle_options(const PlanSettings& settings) {
     std::initializer_list<std::string_view> methods;
   };
   for (const Use& use :
-       {Use{"--alpha", {"smoothquant"}}, Use{"--fold", {"smoothquant"}},
-        Use{"--hadamard-block", {"hadamard"}}, Use{"--outliers", {"atom"}}, Use{"--residual", {"arc"}},
-        Use{"--residual-scale", {"arc"}}, Use{"--cap-percent", {"arc"}}, Use{"--cap-channels", {"arc"}},
-        Use{"--order", {"arc", "atom"}}})
+       {Use{"--alpha", {"smoothquant", "best"}}, Use{"--fold", {"smoothquant", "best"}},
+        Use{"--smooth-by", {"smoothquant", "best"}}, Use{"--quality", {"best"}},
+        Use{"--hadamard-block", {"hadamard"}}, Use{"--outliers", {"atom"}},
+        Use{"--residual", {"arc", "best"}}, Use{"--residual-scale", {"arc"}}, Use{"--cap-percent", {"arc"}},
+        Use{"--cap-channels", {"arc"}}, Use{"--order", {"arc", "atom"}}})
     if (given(settings, use.option) && std::ranges::find(use.methods, settings.method) == use.methods.end())
       fail_input("{} does nothing with --method {}", use.option, settings.method);
+  for (const char* option : {"--damping", "--damping-of", "--match-output"})
+    if (given(settings, option) && settings.rounding != "feedback")
+      fail_input("{} does nothing with --rounding {}", option, settings.rounding);
+  if (given(settings, "--activation-search") && settings.activations == "bf16")
+    fail_input("--activation-search does nothing where activations are not rounded");
   if (given(settings, "--activation-scope") && settings.activations == "bf16")
     fail_input(
         "--activation-scope does nothing where activations are not rounded; give --activations same or a "
@@ -135,9 +155,26 @@ std::map<std::string, std::string> spoken(const PlanSettings& s) {
     options["bits-budget"] = fmt::format("{:g}", s.bits_budget);
     options["analysis"] = std::filesystem::path(s.analysis).filename().string();
   }
-  if (s.method == "smoothquant") {
+  if (s.method == "smoothquant" || s.method == "best") {
     options["alpha"] = fmt::format("{:g}", s.alpha);
     options["fold"] = s.fold;
+    options["smooth-by"] = s.smooth_by;
+  }
+  if (s.method == "best") {
+    options["quality"] = s.quality;
+    options["residual"] = s.residual;
+  }
+  if (s.activation_search) options["activation-search"] = "true";
+  if (s.rounding != "nearest") options["rounding"] = s.rounding;
+  if (s.rounding == "feedback") {
+    options["damping"] = fmt::format("{:g}", s.damping);
+    options["damping-of"] = s.damping_of;
+    options["match-output"] = fmt::format("{:g}", s.match_output);
+  }
+  if (!s.text.empty()) {
+    options["samples"] = std::to_string(s.samples.samples);
+    options["seq-len"] = std::to_string(s.samples.seq_len);
+    options["seed"] = std::to_string(s.samples.seed);
   }
   if (s.method == "hadamard") options["hadamard-block"] = std::to_string(s.hadamard_block);
   if (s.method == "atom") options["outliers"] = std::to_string(s.outliers);
@@ -165,15 +202,88 @@ Producers producers_of(const ModelConfig& config) {
   return producers;
 }
 
-QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
+// What --method best stands for, where the user has not said otherwise.
+PlanSettings with_best(PlanSettings s) {
+  if (s.method != "best") return s;
+  const std::size_t quality = choose("--quality", s.quality, {"fast", "default", "max"});
+  const bool weights_only = s.activations == "bf16";
+  const auto unless_given = [&](const char* option, auto& value, auto best) {
+    if (!given(s, option)) value = best;
+  };
+  unless_given("--smooth-by", s.smooth_by, "rms");
+  unless_given("--alpha", s.alpha, weights_only ? 0.3 : 0.5);
+  unless_given("--residual", s.residual, weights_only ? "none" : "budget=5");
+  unless_given("--rounding", s.rounding, quality == 0 ? "search" : "feedback");
+  if (s.activations == "nvfp4" || (s.activations == "same" && s.format == "nvfp4"))
+    unless_given("--activation-search", s.activation_search, true);
+  if (s.rounding == "feedback") {
+    unless_given("--damping-of", s.damping_of, weights_only ? "mean" : "each");
+    unless_given("--match-output", s.match_output, weights_only ? 1.0 : quality == 2 ? 0.5 : 0.0);
+  }
+  unless_given("--samples", s.samples.samples, std::int64_t{quality == 2 ? 128 : quality == 1 ? 32 : 16});
+  return s;
+}
+
+bool uses_budget(const PlanSettings& settings) { return settings.residual.starts_with("budget"); }
+
+// Percent of "budget=5"; 5 where none is given.
+double residual_budget(const PlanSettings& settings) {
+  if (settings.residual == "budget") return 5;
+  try {
+    if (settings.residual.starts_with("budget=")) return std::stod(settings.residual.substr(7));
+  } catch (const std::exception&) {
+  }
+  fail_input("--residual is {}, expected budget=5 (percent of the weights' bytes)", quote(settings.residual));
+}
+
+// A plan that goes by calibration text: the statistics that text gives, from one run of the model each.
+class TextRun {
+ public:
+  TextRun(const PlanSettings& settings, const SampleSet& samples, ThreadPool& pool)
+      : settings_(settings), samples_(samples), pool_(pool) {}
+
+  CalibrationStats statistics() {
+    Progress progress("calibrating", static_cast<std::int64_t>(samples_.size()));
+    CalibrationStats stats =
+        calibrate(model(), samples_, settings_.samples, pool_, [&](const CalibrationProgress& p) {
+          progress.update(p.done, "");
+        }).stats;
+    stats.sources = settings_.text.sums();
+    return stats;
+  }
+
+  std::map<std::string, ResidualStatistics> residuals(const Checkpoint& checkpoint, const QuantizePlan& plan,
+                                                      std::span<const LinearSource> sources) {
+    constexpr std::int64_t kTokens = 6144;
+    return residual_statistics(model(), checkpoint, plan, sources, samples_, kTokens, pool_);
+  }
+
+ private:
+  Model& model() {
+    if (!model_) model_.emplace(Model::load(settings_.model, pool_));
+    return *model_;
+  }
+
+  const PlanSettings& settings_;
+  const SampleSet& samples_;
+  ThreadPool& pool_;
+  std::optional<Model> model_;
+};
+
+QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
                   std::span<const LinearSource> sources, const Producers& producers, PlanOrigin& origin,
-                  ThreadPool& pool) {
+                  std::optional<SampleSet>& samples, ThreadPool& pool) {
+  const PlanSettings settings = with_best(user);
   // Named wrong, a rule is wrong also where the format has no use for it.
   global_scale_rule_from_name(settings.global_scale);
   mx_scale_rule_from_name(settings.mx_scale);
   choose("--activation-scope", settings.scope, {"tensor", "token", "static"});
   const bool fused = choose("--weight-scale", settings.weight_scale, {"fused", "own"}) == 0;
   const bool folds = choose("--fold", settings.fold, {"all", "none"}) == 0;
+  const bool best = settings.method == "best";
+  const auto rounding =
+      static_cast<Rounding>(choose("--rounding", settings.rounding, {"nearest", "search", "feedback"}));
+  const bool mean_damping = choose("--damping-of", settings.damping_of, {"each", "mean"}) == 1;
   if (!(settings.bits_budget >= 0))
     fail_input("--bits-budget is {}, expected a number of bits", settings.bits_budget);
   refuse_idle_options(settings);
@@ -191,20 +301,49 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
   plan.options = spoken(settings);
 
   std::optional<CalibrationStats> stats;
+  std::optional<TextRun> run;
+  const auto need_text = [&](const std::string& who) -> TextRun& {
+    if (settings.text.empty())
+      fail_input("{} runs the model on text: give --text FILE or --jsonl FILE, of what the model will read",
+                 who);
+    if (!run) {
+      samples.emplace(settings.text.samples(settings.model, settings.samples));
+      origin.calibration_texts = settings.text.sums();
+      run.emplace(settings, *samples, pool);
+    }
+    return *run;
+  };
   const auto need_stats = [&](const std::string& who) -> const CalibrationStats& {
-    if (settings.stats.empty())
-      fail_input("{} goes by statistics: give --stats FILE, which \"halfbyte calibrate\" writes", who);
-    if (!stats) {
+    if (stats) return *stats;
+    if (!settings.stats.empty()) {
       stats = read_stats(settings.stats);
       origin.stats = sha256(MappedFile(settings.stats).bytes());
-      origin.calibration_texts = stats->sources;
+      if (origin.calibration_texts.empty()) origin.calibration_texts = stats->sources;
+    } else if (!settings.text.empty()) {
+      stats = need_text(who).statistics();
+    } else {
+      fail_input("{} goes by statistics: give --stats FILE, which \"halfbyte calibrate\" writes{}", who,
+                 best || rounding != Rounding::nearest ? ", or --text FILE" : "");
     }
     return *stats;
   };
-  switch (choose("--method", settings.method, {"rtn", "smoothquant", "hadamard", "atom", "arc"})) {
+  std::map<std::string, ResidualStatistics> residuals;
+  const auto spread = [&](const std::string& who) {
+    if (!plan.activations)
+      fail_input("{} corrects the rounding of activations: give --activations same or a format", who);
+    const double budget = residual_budget(settings);
+    residuals = need_text(who).residuals(checkpoint, plan, sources);
+    plan_residual_budget(checkpoint, plan, sources, residuals, budget, pool);
+  };
+  const auto smooth = [&] {
+    const std::size_t by = choose("--smooth-by", settings.smooth_by, {"absmax", "rms"});
+    plan_smoothquant(checkpoint, plan, sources, need_stats("--method " + settings.method),
+                     {.alpha = settings.alpha, .by = static_cast<SmoothStatistic>(by)}, pool,
+                     folds ? producers : Producers{});
+  };
+  switch (choose("--method", settings.method, {"rtn", "smoothquant", "hadamard", "atom", "arc", "best"})) {
     case 1:
-      plan_smoothquant(checkpoint, plan, sources, need_stats("--method smoothquant"), settings.alpha, pool,
-                       folds ? producers : Producers{});
+      smooth();
       break;
     case 2:
       plan_hadamard(checkpoint, plan, sources, settings.hadamard_block);
@@ -213,16 +352,40 @@ QuantizePlan make(const PlanSettings& settings, const Checkpoint& checkpoint,
       plan_atom(checkpoint, plan, sources, need_stats("--method atom"), atom_options(settings));
       break;
     case 4:
-      plan_arc(checkpoint, plan, sources, need_stats("--method arc"), arc_options(settings));
+      if (uses_budget(settings)) {
+        spread("--residual budget");
+        plan.method = "arc";
+      } else {
+        plan_arc(checkpoint, plan, sources, need_stats("--method arc"), arc_options(settings));
+      }
+      break;
+    case 5:
+      if (settings.smooth_by != "none") smooth();
+      if (settings.residual != "none") spread("--method best");
+      plan.method = "best";
       break;
     default:
       break;
   }
   const bool fixed = settings.scope == "static" && plan.activations;
   if (fixed) plan_static_scales(checkpoint, plan, sources, need_stats("--activation-scope static"));
+  plan.rounding = rounding;
+  if (rounding == Rounding::search)
+    plan_importance(checkpoint, plan, sources, need_stats("--rounding search"), residuals);
+  if (rounding == Rounding::feedback) {
+    need_text("--rounding feedback");
+    plan.feedback = {.samples = settings.samples.samples,
+                     .seq_len = settings.samples.seq_len,
+                     .seed = settings.samples.seed,
+                     .damping = settings.damping,
+                     .mean_damping = mean_damping,
+                     .match_output = settings.match_output};
+  }
   if (given(settings, "--stats") && !stats)
     fail_input("--stats does nothing with --method {}{}", settings.method,
                fixed ? "" : " and --activation-scope " + settings.scope);
+  if (!settings.text.empty() && !run)
+    fail_input("--text does nothing with --method {} and --rounding {}", settings.method, settings.rounding);
   if (fused) share_weight_scales(checkpoint, plan, sources);
   check_budget(settings, checkpoint, plan, sources);
   return plan;
@@ -280,8 +443,10 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
       ->check(CLI::NonNegativeNumber);
   add("--analysis", s.analysis, "bits budget: what \"halfbyte analyze --formats\" measured");
   add("--method", s.method,
-      "rtn, smoothquant, hadamard, atom or arc (residual channels); docs/methods.md compares them");
-  add("--stats", s.stats, "smoothquant, atom, arc, static: statistics that \"halfbyte calibrate\" wrote");
+      "rtn, smoothquant, hadamard, atom, arc (residual channels) or best (docs/accuracy.md); docs/methods.md "
+      "compares them");
+  add("--stats", s.stats,
+      "smoothquant, atom, arc, static, search: statistics that \"halfbyte calibrate\" wrote");
   add("--alpha", s.alpha, "smoothquant: share of the range that goes into the weights");
   add("--fold", s.fold,
       "smoothquant: divide in norms and other weights where possible, or at run time: all or none");
@@ -289,7 +454,9 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
       "hadamard: channels rotated together, a power of two (0: the largest that divides)");
   add("--outliers", s.outliers, "atom: channels that keep 8 bits");
   add("--residual", s.residual,
-      "arc: which channels have residuals: tau=3, energy=95, fixed=64 or percent=5");
+      "arc: which channels have residuals: tau=3, energy=95, fixed=64, percent=5, or budget=5 (percent of "
+      "the weights' bytes, "
+      "spread over the model where they help most; needs --text)");
   add("--order", s.order,
       "arc: columns by falling absmax, or natural; atom: rising, or natural (empty: the first)");
   add("--residual-scale", s.residual_scale,
@@ -297,17 +464,38 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
   add("--cap-percent", s.cap_percent, "arc: residual channels at most, percent of an input's")
       ->check(CLI::Range(0.0, 100.0));
   add("--cap-channels", s.cap_channels, "arc: residual channels at most")->check(CLI::NonNegativeNumber);
+  add("--smooth-by", s.smooth_by,
+      "smoothquant: what decides the factors, absmax or rms (root mean square); best: also none");
+  add("--rounding", s.rounding,
+      "How weights are rounded: nearest, search (scales of least error on --stats or --text) or feedback "
+      "(GPTQ, "
+      "needs --text)");
+  options.push_back(command.add_flag("--activation-search,!--no-activation-search", s.activation_search,
+                                     "nvfp4 activations: for each block the best of nine scales"));
+  add("--damping", s.damping, "feedback: added to the second moments, as a share")
+      ->check(CLI::Range(1e-9, 1.0));
+  add("--damping-of", s.damping_of,
+      "feedback: a share of each second moment, or of their mean: each or mean");
+  add("--match-output", s.match_output,
+      "feedback: how far weights first move to what repairs the outputs that came before, 0 to 1")
+      ->check(CLI::Range(0.0, 1.0));
+  add("--quality", s.quality, "best: fast (no error feedback), default or max");
+  add("--samples", s.samples.samples, "Samples of the text (best: 16, 32 or 128 by quality)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+  add("--seq-len", s.samples.seq_len, "Tokens a sample")->check(CLI::Range(2, 1 << 20));
+  add("--seed", s.samples.seed, "Of the shuffle that picks the samples");
   if (plan)
     for (CLI::Option* option : options) plan->excludes(option);
+  add_calibration_text(command, s.text);
 }
 
 PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
     : checkpoint(settings.model), config(parse_model_config(checkpoint.config(), checkpoint.config_file())) {
   const std::vector<LinearInfo> linears = list_linears(config);
-  const std::vector<LinearSource> sources = sources_of(linears);
+  sources = sources_of(linears);
   producers = producers_of(config);
   if (settings.plan.empty()) {
-    plan = make(settings, checkpoint, sources, producers, origin, pool);
+    plan = make(settings, checkpoint, sources, producers, origin, samples, pool);
     check_tensors(checkpoint, config);
     origin.model = model_fingerprint(checkpoint, pool);
   } else {
@@ -322,12 +510,37 @@ PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
     if (const std::string warning = residual_warning(plan); !warning.empty())
       plan.warnings.push_back(warning);
     origin = std::move(file.origin);
+    if (plan.rounding == Rounding::feedback) {
+      if (settings.text.sums() != origin.calibration_texts)
+        fail_input(
+            "{}: was made on other calibration text than given here; error feedback runs over it once more: "
+            "give "
+            "the same files in the same order (--text)",
+            settings.plan);
+      const FeedbackOptions& feedback = plan.feedback;
+      samples.emplace(settings.text.samples(
+          settings.model, {.samples = feedback.samples, .seq_len = feedback.seq_len, .seed = feedback.seed}));
+    } else if (!settings.text.empty()) {
+      fail_input("{}: rounds without calibration text; leave out --text", settings.plan);
+    }
     const std::string found = model_fingerprint(checkpoint, pool);
     if (origin.model != found)
       fail_input("{}: was made for another model than {} (fingerprint {}, expected {}); plan again",
                  settings.plan, settings.model, found, origin.model);
   }
   text = plan_text(plan, origin);
+}
+
+std::unique_ptr<WeightRounder> PlannedModel::rounder(ThreadPool& pool) const {
+  switch (plan.rounding) {
+    case Rounding::search:
+      return std::make_unique<SearchRounder>(plan, sources, pool);
+    case Rounding::feedback:
+      return std::make_unique<SequentialRounder>(checkpoint, config, plan, producers, *samples, pool);
+    case Rounding::nearest:
+      break;
+  }
+  return nullptr;
 }
 
 RunRecord PlannedModel::record() const {

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "cli/calibration_text.h"
 #include "core/thread_pool.h"
 #include "model/config.h"
 #include "quantize/plan_file.h"
+#include "quantize/write.h"
 
 namespace halfbyte::cli {
 
@@ -21,7 +24,12 @@ struct PlanSettings {
   std::string method = "rtn", order, residual = "tau", residual_scale = "own", fold = "all", analysis;
   double alpha = 0.5, cap_percent = 10, bits_budget = 0;
   std::int64_t cap_channels = 512, hadamard_block = 0, outliers = 128, block_size = 0;
-  bool double_quant = false, four_six = false;
+  bool double_quant = false, four_six = false, activation_search = false;
+  std::string smooth_by = "absmax", rounding = "nearest", quality = "default";
+  double damping = 0.01, match_output = 0;
+  std::string damping_of = "each";
+  CalibrationText text;
+  SampleOptions samples{.samples = 32, .seq_len = 2048, .seed = 0};
   std::vector<std::string> keep{"lm_head"}, layer_formats;
 };
 
@@ -37,11 +45,15 @@ struct PlannedModel {
   Checkpoint checkpoint;
   ModelConfig config;
   QuantizePlan plan;
+  std::vector<LinearSource> sources;
   Producers producers;
   PlanOrigin origin;
-  std::string text;       // of the plan as a file
-  std::string plan_file;  // that it was read from, or empty
+  std::string text;                  // of the plan as a file
+  std::optional<SampleSet> samples;  // that error feedback runs over
+  std::string plan_file;             // that it was read from, or empty
 
+  // What chooses the weights' codes; null: to nearest. Lives no longer than this object.
+  std::unique_ptr<WeightRounder> rounder(ThreadPool& pool) const;
   RunRecord record() const;  // of carrying it out
 };
 

@@ -103,6 +103,7 @@ void run(const Options& options) {
   OutputDirectory out(own ? target.out : fmt::format("{}.{}.halfbyte", target.out, ::getpid()),
                       target.overwrite, options.resume ? Unfinished::keep : Unfinished::remove);
   const RunRecord record = planned.record();
+  const std::unique_ptr<WeightRounder> rounder = planned.rounder(pool);
   QuantizeSummary summary;
   {
     Progress progress("quantizing", static_cast<std::int64_t>(plan.tensors.size()));
@@ -110,6 +111,7 @@ void run(const Options& options) {
         planned.checkpoint, plan, out.temporary(), pool,
         {.record = &record,
          .resumable = options.resume,
+         .rounder = rounder.get(),
          .progress = [&](std::int64_t done, const std::string& name) { progress.update(done, name); }},
         planned.producers);
   }
