@@ -120,8 +120,7 @@ class Chunk {
   void pack() const {
     const Format format = s_.codec.spec().format;
     const std::span<const std::uint8_t> codes(codes_);
-    if (!s_.row_blocks && format_info(format).axis == BlockAxis::flat)
-      return pack_codes(format, codes, s_.out.codes.data() + first_row_ * s_.width / 2);
+    if (!s_.row_blocks) return pack_codes(format, codes, s_.out.codes.data() + first_row_ * s_.width / 2);
     const std::int64_t row_bytes = format_info(format).bits == 8 ? s_.width : packed_bytes(s_.width);
     for (std::int64_t row = 0; row < rows_; ++row)
       pack_codes(format,
