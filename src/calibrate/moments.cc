@@ -10,12 +10,14 @@ namespace halfbyte {
 namespace {
 
 Array<float> transposed(const float* x, std::int64_t rows, std::int64_t columns, ThreadPool& pool) {
-  constexpr std::int64_t kTile = 32;
+  constexpr std::int64_t kTile = 32, kRows = 64;  // which the first-level cache holds
   Array<float> out(rows * columns);
   pool.parallel_for(ceil_div(columns, kTile), [&](std::int64_t item) {
     const std::int64_t last = std::min(columns, (item + 1) * kTile);
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t k = item * kTile; k < last; ++k) out[k * rows + r] = x[r * columns + k];
+    for (std::int64_t first = 0; first < rows; first += kRows)
+      for (std::int64_t k = item * kTile; k < last; ++k)
+        for (std::int64_t r = first; r < std::min(rows, first + kRows); ++r)
+          out[k * rows + r] = x[r * columns + k];
   });
   return out;
 }

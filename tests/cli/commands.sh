@@ -56,6 +56,24 @@ check "plan" expect 0 "$tool" plan "$model" --format nvfp4 --activations same --
 check "plan prints the inputs" says "mlp_product"
 check "quantize --plan" expect 0 "$tool" quantize "$model" --plan "$work/plan.json" -o "$work/planned"
 check "the same as without a plan" cmp "$work/planned/model.safetensors" "$work/arc/model.safetensors"
+text=(--text "$work/text" --samples 4 --seq-len 48)
+for method in "best" "best --quality fast" "best --quality max" "best --residual none --smooth-by absmax" "arc --residual budget=10" "rtn --rounding feedback --match-output 0.5" "rtn --rounding search" "smoothquant --smooth-by rms --rounding search"; do
+  check "quantize --method $method" expect 0 "$tool" quantize "$model" -o "$work/best" --overwrite --format nvfp4 --activations same --method $method "${text[@]}"
+  check "eval $method" expect 0 "$tool" eval "$work/best" --perplexity "$work/text" --seq-len 64 --windows 1
+done
+for format in nvfp4 nf4 mxfp4 int4; do
+  check "best, $format, weights alone" expect 0 "$tool" quantize "$model" -o "$work/best" --overwrite --format $format --method best "${text[@]}"
+  check "verify best, $format" expect 0 "$tool" verify "$work/best"
+done
+check "plan --method best" expect 0 "$tool" plan "$model" --format nvfp4 --activations same --method best "${text[@]}" -o "$work/best.json"
+check "quantize it" expect 0 "$tool" quantize "$model" --plan "$work/best.json" --text "$work/text" -o "$work/best-planned"
+check "quantize without a plan" expect 0 "$tool" quantize "$model" -o "$work/best" --overwrite --format nvfp4 --activations same --method best "${text[@]}" --threads 1
+check "the same bytes" cmp "$work/best/model.safetensors" "$work/best-planned/model.safetensors"
+refuse "a plan with error feedback, without its text" "other calibration text" "$tool" quantize "$model" --plan "$work/best.json" -o "$work/x"
+refuse "feedback without text" "give --text" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --rounding feedback
+refuse "text for nothing" "--text does nothing" "$tool" quantize "$model" -o "$work/x" --format nvfp4 "${text[@]}"
+refuse "a bad budget" "budget" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --activations same --method best --residual budget=x "${text[@]}"
+refuse "--four-six and a search" "tries both" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --four-six --rounding search "${text[@]}"
 for idle in "--alpha 0.4" "--outliers 3" "--residual tau" "--hadamard-block 8" "--stats $work/stats.safetensors" "--analysis $work/plan.json" "--weights-only" "--activation-scope token"; do
   refuse "idle: $idle" "${idle%% *}" "$tool" quantize "$model" -o "$work/x" --format nvfp4 $idle
 done
