@@ -1,10 +1,11 @@
 """Checkpoints against the peers that read and write them: bitsandbytes and compressed-tensors through transformers, ModelOpt.
 
-  checkpoints_peer.py HALFBYTE PEER_DUMP MODEL_DIR TEXT WORK [--only NAME] [--windows 2] [--tokens 512]
+  checkpoints_peer.py HALFBYTE PEER_DUMP MODEL_DIR TEXT WORK [--only NAME] [--windows 2] [--tokens 256]
 
 MODEL_DIR is a plain model in BF16, TEXT a UTF-8 file. For every kind: halfbyte quantizes and converts, the peer loads; the peer
 quantizes and saves, halfbyte loads. Compared are the decoded weights (bit for bit, in the type that the peer decodes to), logits
-(largest difference) and the perplexity of the windows. Prints a table in Markdown; ends with 1 where something differs that should
+(largest difference) and the perplexity of the windows. Where compressed-tensors rounds inputs too, its own forward does; halfbyte-arc
+is what no peer runs, so its primary tensors are decoded by compressed-tensors and the rest goes there and back. Prints a table in Markdown; ends with 1 where something differs that should
 not. WORK is a folder for intermediate models, some 600 MB.
 """
 
@@ -26,13 +27,10 @@ from safetensors.torch import load_file, save_file
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools/golden"))
 
-LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+from make_peer_checkpoints import compress, decode_compressed, decode_modelopt, linears, rounding_model, set_weights
+
 # Float sums in another order move logits of some 20 by this much; a wrong weight moves them by far more.
 LOGITS = 1e-3
-
-
-def linears(model):
-    return {name: module for name, module in model.named_modules() if name.endswith(LINEARS)}
 
 
 def tool(*args):
@@ -99,14 +97,19 @@ class Peers:
     def plain_with(self, decoded):
         """A float32 model with these weights in its linears."""
         model = transformers.AutoModelForCausalLM.from_pretrained(self.float_model, dtype=torch.float32).eval()
-        with torch.no_grad():
-            for name, module in linears(model).items():
-                module.weight.copy_(decoded[name + ".weight"].float())
+        set_weights(model, decoded)
         return model
 
-    def row(self, direction, kind, ours, decoded, logits, exact=True, note=""):
+    def stats(self):
+        """Statistics of a few windows, for static scales and ARC."""
+        path = self.work / "stats.safetensors"
+        if not path.exists():
+            tool(self.args.halfbyte, "calibrate", self.args.model, "--text", self.work / "text.txt", "--samples", "4", "--seq-len", "256", "-o", path)
+        return path
+
+    def row(self, direction, kind, ours, decoded, logits, exact=True, note="", within=2e-3):
         """ours: logits, weights, perplexity. decoded: the peer's weights by name. exact: the peer's rounding to its type loses nothing, so
-        logits are equal but for float sums, and the perplexity to 4 digits."""
+        logits are equal but for float sums, and the perplexity to 4 digits. within: what perplexities may differ by, relative."""
         our_logits, weights, our_ppl = ours
         different = zeros = 0
         for name, value in decoded.items():
@@ -121,7 +124,7 @@ class Peers:
         worst = (our_logits - logits).abs().max().item()
         their_ppl = perplexity(logits, self.ids)
         same_ppl = f"{our_ppl:.4g}" == f"{their_ppl:.4g}"
-        bad = different or set(weights) != set(decoded) or (exact and (worst > LOGITS or not same_ppl)) or abs(our_ppl / their_ppl - 1) > 2e-3
+        bad = different or set(weights) != set(decoded) or (exact and (worst > LOGITS or not same_ppl)) or abs(our_ppl / their_ppl - 1) > within
         self.failed |= bool(bad)
         self.rows.append(f"| {direction} | {kind} | {different} of {count} | {worst:.1e} | {our_ppl:.4f} | {their_ppl:.4f} | {note} |")
         print(("FAILED " if bad else "") + self.rows[-1], flush=True)
@@ -134,7 +137,7 @@ class Peers:
             for name in names:
                 if name not in a.keys() or name not in b.keys():
                     differing[name.split(".weight")[-1] + " (missing)"] = differing.get(name, 0) + 1
-                elif not torch.equal(a.get_tensor(name).view(torch.uint8), b.get_tensor(name).view(torch.uint8)):
+                elif not torch.equal(*(f.get_tensor(name).reshape(-1).view(torch.uint8) for f in (a, b))):
                     key = name.split(".weight")[-1] or ".weight"
                     differing[key] = differing.get(key, 0) + 1
         print(f"{kind}: {len(names)} tensors, differing: {differing or 'none'}", flush=True)
@@ -169,6 +172,23 @@ class Peers:
             differing = self.compare_files(f"bitsandbytes {tag}, quantized by both", folder, saved)
             # The offset is a mean in another order of summing: up to 2 ulp, and with it now and then a code.
             self.failed |= bool(differing) and "double" not in tag
+        # Blocks of other sizes: transformers reads them from the files, but cannot be asked for them, so the package itself quantizes.
+        for kind, block, double in (("nf4", 32, False), ("nf4", 256, True), ("fp4", 128, False), ("nf4", 4096, False)):
+            tag = f"{kind}, blocks of {block}" + (", double quantization" if double else "")
+            ours = self.quantized(f"bnb-{kind}-{block}", self.float_model, "--format", kind, "--block-size", block, *(["--double-quant"] if double else []))
+            folder = self.converted(ours, "bitsandbytes")
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+            decoded = decode(model)
+            self.row("ours -> theirs", f"bitsandbytes {tag}", self.ours(folder), decoded, self.theirs(self.plain_with(decoded)), note=engine(model))
+            stored, plain, differing = load_file(folder / "model.safetensors"), load_file(self.float_model / "model.safetensors"), {}
+            for name in decoded:
+                codes, state = bnb.functional.quantize_4bit(plain[name], blocksize=block, quant_type=kind, compress_statistics=double)
+                theirs = {"": codes} | {"." + key: value for key, value in state.as_dict(packed=True).items() if "quant_state" not in key}
+                for part, value in theirs.items():
+                    if not torch.equal(stored[name + part].reshape(-1).view(torch.uint8), value.reshape(-1).contiguous().view(torch.uint8)):
+                        differing[part] = differing.get(part, 0) + 1
+            print(f"bitsandbytes {tag}, quantized by both: {len(decoded)} layers, differing: {differing or 'none'}", flush=True)
+            self.failed |= bool(differing) and not double
         # In BF16 too the weights are those of the peer; its engine multiplies them rounded, ours does not.
         folder = self.converted(self.quantized("bnb-bf16", self.args.model, "--format", "nf4"), "bitsandbytes")
         model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -178,21 +198,6 @@ class Peers:
 
     # --- compressed-tensors
 
-    def decode_compressed(self, folder):
-        from compressed_tensors.compressors import BaseCompressor
-        from compressed_tensors.quantization import QuantizationConfig
-
-        entry = json.loads((folder / "config.json").read_text())["quantization_config"]
-        config = QuantizationConfig.model_validate(entry)
-        scheme = config.config_groups["group_0"]
-        decoder = BaseCompressor.get_value_from_registry(entry["format"])
-        stored = load_file(folder / "model.safetensors")
-        decoded = {}
-        for name in [n[:-len(".weight_packed")] for n in stored if n.endswith(".weight_packed")]:
-            parts = {k[len(name) + 1:]: v for k, v in stored.items() if k.startswith(name + ".")}
-            decoded[name + ".weight"] = decoder.decompress(parts, scheme)["weight"]
-        return decoded
-
     def compressed_tensors(self):
         load = transformers.CompressedTensorsConfig(dequantize=True) if "dequantize" in transformers.CompressedTensorsConfig.__init__.__code__.co_varnames \
             else transformers.CompressedTensorsConfig(run_compressed=False)
@@ -201,7 +206,7 @@ class Peers:
             ours = self.quantized(f"ct-{tag}", self.args.model, *options)
             folder = self.converted(ours, "compressed-tensors")
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, quantization_config=load, dtype=torch.float32).eval()
-            decoded = self.decode_compressed(folder)
+            decoded = decode_compressed(folder, torch.bfloat16)
             for name, module in linears(model).items():
                 if not torch.equal(module.weight.float(), decoded[name + ".weight"].float()):
                     sys.exit(f"{folder}: transformers and compressed-tensors decode {name} differently")
@@ -210,7 +215,7 @@ class Peers:
                                           ("mxfp4a16", "MXFP4A16", False)):
             saved = self.work / "ct-theirs"
             self.make_compressed(saved, preset, power_of_two)
-            decoded = self.decode_compressed(saved)
+            decoded = decode_compressed(saved, torch.bfloat16)
             exact = "mxfp4" in tag or power_of_two
             self.row("theirs -> ours", f"compressed-tensors {tag}", self.ours(saved), decoded, self.theirs(self.plain_with(decoded)), exact=exact,
                      note="" if exact else "their weights rounded to BF16")
@@ -219,9 +224,72 @@ class Peers:
                                                      "--mx-scale", "compressed-tensors"), "compressed-tensors")
                 self.failed |= bool(self.compare_files(f"compressed-tensors {tag}, quantized by both", ours, saved))
 
-    def make_compressed(self, folder, preset, power_of_two):
-        from make_peer_checkpoints import compress
+        self.rounded_inputs()
+        self.arc()
 
+    def rounded_inputs(self):
+        """4-bit weights and inputs. Every layer is given inputs from compressed-tensors' own forward in float32; what both round them to
+        must be the same bits. Logits drift apart all the same: where sums differ in the last bit some rounding falls the other way, and all
+        that follows differs. How far, their own forward shows, with embeddings changed by one part in a million."""
+        from compressed_tensors.quantization.lifecycle.forward import forward_quantize
+
+        options = ("--activations", "same", "--global-scale", "compressed-tensors", "--mx-scale", "compressed-tensors")
+        for tag, more in (("nvfp4", ("--activation-scope", "static", "--stats", self.stats())), ("mxfp4", ())):
+            folder = self.converted(self.quantized(f"ct-{tag}-w4a4", self.args.model, "--format", tag, *options, *more), "compressed-tensors")
+            decoded = decode_compressed(folder, torch.float32)
+            model = rounding_model(folder, decoded)
+            inputs = {}
+            hooks = [module.register_forward_pre_hook(lambda m, args, name=name: inputs.update({name + ".weight": args[0][0].clone()}))
+                     for name, module in linears(model).items()]
+            with torch.no_grad():
+                model(self.ids[:1, :64])
+            for hook in hooks:
+                hook.remove()
+            logits = self.theirs(model)
+            tensors, files = {}, [self.work / name for name in ("inputs.safetensors", "dump.safetensors")]
+            save_file({name: x.contiguous() for name, x in inputs.items()}, files[0])
+            tool(self.args.peer_dump, folder, self.work / "ids.safetensors", files[1], files[0])
+            tensors = load_file(files[1])
+            different = 0
+            for name, module in linears(model).items():
+                with torch.no_grad():
+                    theirs = forward_quantize(module, inputs[name + ".weight"], "input", module.quantization_scheme.input_activations)
+                different += int((tensors[name + ".weight.input"] != theirs).sum())
+            for file in files:
+                file.unlink()
+            count = sum(x.numel() for x in inputs.values())
+            with torch.no_grad():
+                embedding = model.get_input_embeddings().weight
+                embedding *= 1 + 1e-6 * torch.randn(embedding.shape, generator=torch.Generator().manual_seed(1))
+            nearby = self.theirs(model)
+            self.failed |= different > 0 or len(inputs) != len(decoded)
+            self.row("ours -> theirs", f"compressed-tensors {tag}, inputs rounded", self.ours(folder), decoded, logits, exact=False, within=5e-2,
+                     note=f"{different} of {count} rounded inputs differ; embeddings 1e-6 off: logits {(nearby - logits).abs().max():.1e}, "
+                          f"perplexity {perplexity(nearby, self.ids):.4f}")
+
+    def arc(self):
+        """ARC in the layout halfbyte-arc: there and back, the weights of its primary tensors, and what transformers says of it."""
+        for order in ("absmax", "natural"):
+            ours = self.quantized(f"arc-{order}", self.args.model, "--format", "nvfp4", "--activations", "same", "--method", "arc", "--order", order,
+                                  "--residual", "percent=5", "--stats", self.stats())
+            folder = self.converted(ours, "halfbyte-arc")
+            back = self.converted(folder, "halfbyte")
+            differing = self.compare_files(f"ARC, {order} order, there and back", ours, back)
+            try:
+                transformers.AutoModelForCausalLM.from_pretrained(folder)
+                refused = "loaded, which it must not be"
+            except ValueError as error:
+                refused = str(error).split(", supported")[0]
+            logits, weights, our_ppl = self.ours(ours)
+            arc_logits, arc_weights, arc_ppl = self.ours(folder)
+            different = 0
+            for name, value in decode_compressed(folder, torch.float32).items():
+                different += int((arc_weights[name][:, :value.shape[1]] != value).sum())
+            self.failed |= bool(differing) or different > 0 or not torch.equal(logits, arc_logits) or our_ppl != arc_ppl or "halfbyte-arc" not in refused
+            print(f"ARC, {order} order: {different} of the primary weights differ, logits equal: {torch.equal(logits, arc_logits)}, perplexity "
+                  f"{our_ppl:.4f} and {arc_ppl:.4f}; transformers: {refused}", flush=True)
+
+    def make_compressed(self, folder, preset, power_of_two):
         model = transformers.AutoModelForCausalLM.from_pretrained(self.args.model, dtype=torch.bfloat16)
         compress(model, preset, folder, power_of_two)
         self.add_tokenizer(folder)
@@ -229,16 +297,8 @@ class Peers:
     # --- ModelOpt
 
     def modelopt(self):
-        from modelopt.torch.quantization.qtensor import NVFP4QTensor
-
-        def decode(folder):
-            stored = load_file(folder / "model.safetensors")
-            return {n[:-2 - len("_scale")]: NVFP4QTensor(torch.Size((stored[n[:-8]].shape[0], 2 * stored[n[:-8]].shape[1])), torch.bfloat16, stored[n[:-8]])
-                    .dequantize(dtype=torch.bfloat16, scale=stored[n[:-8] + "_scale"], double_scale=stored[n], block_sizes={-1: 16})
-                    for n in stored if n.endswith(".weight_scale_2")}
-
         ours = self.quantized("mo-nvfp4", self.args.model, "--format", "nvfp4")
-        decoded = decode(self.converted(ours, "modelopt"))
+        decoded = decode_modelopt(self.converted(ours, "modelopt"), torch.bfloat16)
         self.row("ours -> theirs", "ModelOpt W4A16_NVFP4", self.ours(ours), decoded, self.theirs(self.plain_with(decoded)), note="its decoder")
 
 
@@ -248,7 +308,7 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--only", choices=("bitsandbytes", "compressed_tensors", "modelopt"))
     parser.add_argument("--windows", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=256)
     args = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -1,6 +1,6 @@
 """GGUF files that halfbyte writes, in llama.cpp (through llama-cpp-python): token ids, and the perplexity of the same windows.
 
-  llama_cpp_peer.py HALFBYTE MODEL_DIR TEXT WORK [--windows 2] [--tokens 512] [--threads 2] [--only NVFP4,MXFP4]
+  llama_cpp_peer.py HALFBYTE MODEL_DIR TEXT WORK [--windows 2] [--tokens 256] [--threads 2] [--only NVFP4,MXFP4]
 
 MODEL_DIR is a plain model in BF16. NVFP4 and MXFP4 are quantized by halfbyte and converted; Q8_0 and Q4_0 are written by halfbyte and
 read back by its import. llama.cpp multiplies such layers after rounding activations to 8 bits, so it is asked twice: with the file, and
@@ -48,7 +48,7 @@ def main():
     for name in ("halfbyte", "model", "text", "work"):
         parser.add_argument(name)
     parser.add_argument("--windows", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", help="types to try, with commas between (all)")
     args = parser.parse_args()
