@@ -242,12 +242,16 @@ class TextRun {
   TextRun(const PlanSettings& settings, const SampleSet& samples, ThreadPool& pool)
       : settings_(settings), samples_(samples), pool_(pool) {}
 
+  // Second moments take more text than the magnitudes that are asked for here.
   CalibrationStats statistics() {
-    Progress progress("calibrating", static_cast<std::int64_t>(samples_.size()));
-    CalibrationStats stats =
-        calibrate(model(), samples_, settings_.samples, pool_, [&](const CalibrationProgress& p) {
-          progress.update(p.done, "");
-        }).stats;
+    constexpr std::int64_t kSamples = 16;
+    SampleOptions options = settings_.samples;
+    options.samples = std::min(options.samples, kSamples);
+    const SampleSet some = settings_.text.samples(settings_.model, options);
+    Progress progress("calibrating", static_cast<std::int64_t>(some.size()));
+    CalibrationStats stats = calibrate(model(), some, options, pool_, [&](const CalibrationProgress& p) {
+                               progress.update(p.done, "");
+                             }).stats;
     stats.sources = settings_.text.sums();
     return stats;
   }

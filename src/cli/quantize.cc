@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "checkpoint/ecosystem.h"
 #include "checkpoint/export.h"
 #include "cli/commands.h"
 #include "cli/export_to.h"
@@ -78,6 +79,33 @@ void print_summary(const QuantizePlan& plan, const QuantizeSummary& summary) {
   for (const auto& [name, line] : kept) fmt::print("  {:<52} {:>5}  {}\n", name, line.first, line.second);
 }
 
+// What an export would refuse after all the work, where the plan shows it already.
+void check_exportable(const QuantizePlan& plan, const ExportTarget& target) {
+  for (const PlannedInput& input : plan.inputs) {
+    const InputInfo info = stored_input(input).info;
+    const bool gathers = target.to == "halfbyte-arc" && gathers_only(info);
+    if (changes_columns(info) && !gathers)
+      fail(ErrorKind::unsupported,
+           "{}: {} leaves its order, scale or number of columns to the engine, which --export {} cannot say; "
+           "use "
+           "--residual none, --fold all or a layout that can (halfbyte{})",
+           quote(input.name), info.method, target.to, gathers_only(info) ? ", halfbyte-arc" : "");
+  }
+  const auto& activations = plan.activations;
+  if (!activations || target.weights_only || target.to == "gguf") return;
+  if (activations->spec.format != Format::nvfp4 || activations->scope != ActivationScope::fixed)
+    fail(ErrorKind::unsupported,
+         "--export {} holds activations in nvfp4 under static scales, not {}; give --activation-scope "
+         "static, or "
+         "--weights-only to leave them out",
+         target.to, to_string(*activations));
+  if (activations->spec.scale_search)
+    fmt::print(
+        stderr,
+        "note: other engines round activations under the plain scale of each block, not the best of nine; "
+        "\"--no-activation-search\" evaluates what they do\n");
+}
+
 void run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   ThreadPool pool(options.threads);
@@ -97,7 +125,10 @@ void run(const Options& options) {
   if (!own && options.resume)
     fail_input(
         "--resume goes with halfbyte's own layout; quantize so, and then \"halfbyte convert\" the result");
-  if (!own) check_export_target(target, inputs);
+  if (!own) {
+    check_exportable(plan, target);
+    check_export_target(target, inputs);
+  }
   refuse_overwriting(target.out, inputs);
   // An export is made from a whole checkpoint of our own, which is gone afterwards.
   OutputDirectory out(own ? target.out : fmt::format("{}.{}.halfbyte", target.out, ::getpid()),

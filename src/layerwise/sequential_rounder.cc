@@ -199,38 +199,51 @@ const float* SequentialRounder::input_of(Stream& stream, LayerStages& stages, st
     case LinearInput::mlp:
       return stages.mlp_input(stream.layer, x);
     default:
+      if (stream.product.size()) return stream.product.data() + sample * rows_ * config_.intermediate;
       stages.mlp_input(stream.layer, x);
       return stages.mlp_product(stream.layer);
   }
 }
 
+bool SequentialRounder::keeps_products() const {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 30;
+  return static_cast<std::int64_t>(samples_.size()) * rows_ * config_.intermediate * 4 <= kBytes;
+}
+
 // To the next place; everything at the present one is installed.
 void SequentialRounder::step() {
   const std::int64_t q_size = config_.heads * config_.head_dim, kv_size = config_.kv_heads * config_.head_dim;
+  const std::int64_t products = config_.intermediate;
+  using enum LinearInput;
+  const auto count = static_cast<std::int64_t>(samples_.size());
   for (Stream* stream : streams()) {
-    if (layer_ < 0 || place_ == LinearInput::mlp) continue;
+    if (layer_ < 0 || (place_ == mlp && !keeps_products())) continue;
     Array<float> keys, values;
-    if (place_ == LinearInput::attention) {
-      stream->attended = Array<float>(static_cast<std::int64_t>(samples_.size()) * rows_ * q_size);
+    if (place_ == attention) {
+      stream->attended = Array<float>(count * rows_ * q_size);
       keys = Array<float>(rows_ * kv_size);
       values = Array<float>(rows_ * kv_size);
     }
+    if (place_ == mlp) stream->product = Array<float>(count * rows_ * products);
     LayerStages stages(config_, rope_, rows_, 0, clipping_, pool_);
-    for (std::int64_t sample = 0; sample < static_cast<std::int64_t>(samples_.size()); ++sample) {
+    for (std::int64_t sample = 0; sample < count; ++sample) {
       float* x = stream->x.data() + sample * rows_ * config_.hidden;
       const float* input = input_of(*stream, stages, sample);
-      if (place_ == LinearInput::attention) {
+      if (place_ == attention) {
         const float* attended = stages.attention_output(stream->layer, keys.data(), values.data(),
                                                         config_.windows[static_cast<std::size_t>(layer_)]);
         std::copy_n(attended, rows_ * q_size, stream->attended.data() + sample * rows_ * q_size);
-      } else if (place_ == LinearInput::attention_output) {
+      } else if (place_ == attention_output) {
         stages.add_attention(stream->layer, input, x);
+      } else if (place_ == mlp) {
+        std::copy_n(stages.mlp_product(stream->layer), rows_ * products,
+                    stream->product.data() + sample * rows_ * products);
       } else {
-        stages.add_mlp(stream->layer, x);
+        stages.add_mlp(stream->layer, input, x);
       }
     }
+    if (place_ == mlp_product) stream->product = {};
   }
-  using enum LinearInput;
   place_ = place_ == attention          ? attention_output
            : place_ == attention_output ? mlp
            : place_ == mlp              ? mlp_product

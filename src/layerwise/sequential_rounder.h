@@ -19,8 +19,9 @@ namespace halfbyte {
 
 // Of a plan with Rounding::feedback. Inside a layer the inputs come in the order q k v, o, gate up, down.
 //
-// Memory: for every calibration token hidden + heads * head_dim floats, and the same again with match_output; one layer's weights
-// in float32 (twice with match_output); the moments of one input, 8 bytes for each of its (K + S)^2 pairs, some times over. Float
+// Memory: for every calibration token hidden + heads * head_dim floats, and intermediate ones where that is at most 1 GiB (else they
+// are computed twice), all of it twice with match_output; one layer's weights in float32 (twice with match_output); the moments of
+// one input, 8 bytes for each of its (K + S)^2 pairs, some times over. Float
 // products sum as the forward pass does: the same bytes for any number of threads, on one instruction set.
 class SequentialRounder : public WeightRounder {
  public:
@@ -37,9 +38,10 @@ class SequentialRounder : public WeightRounder {
   // The text on its way through the layers: in the model as it is quantized, or in the original (its weights as the plan folds
   // and scales them).
   struct Stream {
-    Layer layer;            // the one at position_
-    Array<float> x;         // [tokens, hidden] before it, or behind its attention once that is done
+    Layer layer;
+    Array<float> x;         // [tokens, hidden] before the layer, or behind its attention once that is done
     Array<float> attended;  // [tokens, heads * head_dim] once its q, k and v are there
+    Array<float> product;   // [tokens, intermediate] once its gate and up are there, or empty
   };
   // What the weights that read one input share.
   struct Prepared {
@@ -60,6 +62,7 @@ class SequentialRounder : public WeightRounder {
   const LinearInfo& info_of(const Weight& weight) const;
   Linear linear_of(const LinearInfo& info, const Weight& weight);
   std::shared_ptr<const LinearTransform> transform_of(const std::string& input);
+  bool keeps_products() const;
   const float* input_of(Stream& stream, LayerStages& stages, std::int64_t sample);
   Array<float> plain(const std::string& name, const std::vector<float>* divisors = nullptr) const;
 

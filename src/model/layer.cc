@@ -168,8 +168,8 @@ const float* LayerStages::mlp_product(const Layer& layer) {
   return gate_.data();
 }
 
-void LayerStages::add_mlp(const Layer& layer, float* x) {
-  SharedInput read = input(gate_.data(), config_.intermediate);
+void LayerStages::add_mlp(const Layer& layer, const float* product, float* x) {
+  SharedInput read = input(product, config_.intermediate);
   multiply(layer.down, read, added_.data());
   add(x, added_.data(), added_.size());
 }

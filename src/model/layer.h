@@ -92,7 +92,8 @@ class LayerStages {
   const float* mlp_input(const Layer& layer, const float* x);
   // What down reads, [rows, intermediate].
   const float* mlp_product(const Layer& layer);
-  void add_mlp(const Layer& layer, float* x);
+  // x += down(product); product as mlp_product gives it.
+  void add_mlp(const Layer& layer, const float* product, float* x);
 
  private:
   void multiply(const Linear& linear, SharedInput& input, float* out);

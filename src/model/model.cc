@@ -39,8 +39,9 @@ void Model::forward(std::span<const std::int32_t> ids, KvCache& cache, float* hi
     observe(LinearInput::attention_output, i, attended, config_.heads * config_.head_dim);
     stages.add_attention(layer, attended, x.data());
     observe(LinearInput::mlp, i, stages.mlp_input(layer, x.data()), size);
-    observe(LinearInput::mlp_product, i, stages.mlp_product(layer), config_.intermediate);
-    stages.add_mlp(layer, x.data());
+    const float* product = stages.mlp_product(layer);
+    observe(LinearInput::mlp_product, i, product, config_.intermediate);
+    stages.add_mlp(layer, product, x.data());
   }
   cache.advance(rows);
   rms_norm({.rows = rows,
