@@ -5,7 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "cli/plan_options.h"
+#include "cli/planned_model.h"
 #include "io/output.h"
 
 namespace halfbyte::cli {

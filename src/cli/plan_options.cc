@@ -3,43 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <nlohmann/json.hpp>
 
-#include "calibrate/calibrate.h"
-#include "calibrate/stats_file.h"
-#include "cli/bits_budget.h"
-#include "cli/progress.h"
 #include "core/fail.h"
-#include "io/mapped_file.h"
-#include "io/sha256.h"
 #include "io/text.h"
-#include "layerwise/residual_statistics.h"
-#include "layerwise/sequential_rounder.h"
-#include "model/linears.h"
-#include "model/model.h"
-#include "quantize/arc.h"
-#include "quantize/atom.h"
-#include "quantize/hadamard.h"
-#include "quantize/residual_budget.h"
-#include "quantize/search_rounder.h"
-#include "quantize/smoothquant.h"
-#include "quantize/static_scales.h"
 
 namespace halfbyte::cli {
 
 namespace {
-
-// The value's place among the names; throws naming the option.
-std::size_t choose(std::string_view option, std::string_view value,
-                   std::initializer_list<std::string_view> names) {
-  const auto found = std::ranges::find(names, value);
-  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-  std::string expected;
-  for (const std::string_view name : names)
-    expected += (expected.empty() ? "" : name == *(names.end() - 1) ? " or " : ", ") + std::string(name);
-  fail_input("{} is {}, expected {}", option, quote(value), expected);
-}
 
 // The spec of a format under the rules given on the command line, where they apply to it.
 QuantSpec make_spec(const PlanSettings& settings, Format format) {
@@ -49,6 +19,18 @@ QuantSpec make_spec(const PlanSettings& settings, Format format) {
     spec.global_scale = global_scale_rule_from_name(settings.global_scale);
   if (info.scale == ScaleKind::e8m0) spec.mx_scale = mx_scale_rule_from_name(settings.mx_scale);
   return spec;
+}
+
+}  // namespace
+
+std::size_t choose(std::string_view option, std::string_view value,
+                   std::initializer_list<std::string_view> names) {
+  const auto found = std::ranges::find(names, value);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  std::string expected;
+  for (const std::string_view name : names)
+    expected += (expected.empty() ? "" : name == *(names.end() - 1) ? " or " : ", ") + std::string(name);
+  fail_input("{} is {}, expected {}", option, quote(value), expected);
 }
 
 QuantSpec weights_of(const PlanSettings& settings) {
@@ -65,7 +47,6 @@ QuantSpec weights_of(const PlanSettings& settings) {
   return weights;
 }
 
-// The activations that go with those weights.
 std::optional<ActivationSpec> activations_of(const PlanSettings& settings, const QuantSpec& weights) {
   QuantSpec spec = weights;
   if (settings.activations != "same") {
@@ -90,7 +71,6 @@ bool given(const PlanSettings& settings, const std::string& option) {
   return settings.command->count(option) > 0;
 }
 
-// Options that would have no effect: the user meant something else.
 void refuse_idle_options(const PlanSettings& settings) {
   struct Use {
     const char* option;
@@ -136,7 +116,6 @@ AtomOptions atom_options(const PlanSettings& settings) {
                        : ColumnOrder::natural};
 }
 
-// The settings that had a say, for people.
 std::map<std::string, std::string> spoken(const PlanSettings& s) {
   std::map<std::string, std::string> options{{"format", s.format},
                                              {"activations", s.activations},
@@ -188,21 +167,6 @@ std::map<std::string, std::string> spoken(const PlanSettings& s) {
   return options;
 }
 
-std::vector<LinearSource> sources_of(std::span<const LinearInfo> linears) {
-  std::vector<LinearSource> sources;
-  for (const LinearInfo& linear : linears)
-    sources.push_back({linear.name, input_name(linear.input, linear.layer)});
-  return sources;
-}
-
-Producers producers_of(const ModelConfig& config) {
-  Producers producers;
-  for (InputProducer& producer : list_producers(config))
-    producers.emplace(producer.input, Producer{std::move(producer.tensor), std::move(producer.rows)});
-  return producers;
-}
-
-// What --method best stands for, where the user has not said otherwise.
 PlanSettings with_best(PlanSettings s) {
   if (s.method != "best") return s;
   const std::size_t quality = choose("--quality", s.quality, {"fast", "default", "max"});
@@ -226,7 +190,6 @@ PlanSettings with_best(PlanSettings s) {
 
 bool uses_budget(const PlanSettings& settings) { return settings.residual.starts_with("budget"); }
 
-// Percent of "budget=5"; 5 where none is given.
 double residual_budget(const PlanSettings& settings) {
   if (settings.residual == "budget") return 5;
   try {
@@ -235,167 +198,6 @@ double residual_budget(const PlanSettings& settings) {
   }
   fail_input("--residual is {}, expected budget=5 (percent of the weights' bytes)", quote(settings.residual));
 }
-
-// A plan that goes by calibration text: the statistics that text gives, from one run of the model each.
-class TextRun {
- public:
-  TextRun(const PlanSettings& settings, const SampleSet& samples, ThreadPool& pool)
-      : settings_(settings), samples_(samples), pool_(pool) {}
-
-  // Second moments take more text than the magnitudes that are asked for here.
-  CalibrationStats statistics() {
-    constexpr std::int64_t kSamples = 16;
-    SampleOptions options = settings_.samples;
-    options.samples = std::min(options.samples, kSamples);
-    const SampleSet some = settings_.text.samples(settings_.model, options);
-    Progress progress("calibrating", static_cast<std::int64_t>(some.size()));
-    CalibrationStats stats = calibrate(model(), some, options, pool_, [&](const CalibrationProgress& p) {
-                               progress.update(p.done, "");
-                             }).stats;
-    stats.sources = settings_.text.sums();
-    return stats;
-  }
-
-  std::map<std::string, ResidualStatistics> residuals(const Checkpoint& checkpoint, const QuantizePlan& plan,
-                                                      std::span<const LinearSource> sources) {
-    constexpr std::int64_t kTokens = 6144;
-    return residual_statistics(model(), checkpoint, plan, sources, samples_, kTokens, pool_);
-  }
-
- private:
-  Model& model() {
-    if (!model_) model_.emplace(Model::load(settings_.model, pool_));
-    return *model_;
-  }
-
-  const PlanSettings& settings_;
-  const SampleSet& samples_;
-  ThreadPool& pool_;
-  std::optional<Model> model_;
-};
-
-QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
-                  std::span<const LinearSource> sources, const Producers& producers, PlanOrigin& origin,
-                  std::optional<SampleSet>& samples, ThreadPool& pool) {
-  const PlanSettings settings = with_best(user);
-  // Named wrong, a rule is wrong also where the format has no use for it.
-  global_scale_rule_from_name(settings.global_scale);
-  mx_scale_rule_from_name(settings.mx_scale);
-  choose("--activation-scope", settings.scope, {"tensor", "token", "static"});
-  const bool fused = choose("--weight-scale", settings.weight_scale, {"fused", "own"}) == 0;
-  const bool folds = choose("--fold", settings.fold, {"all", "none"}) == 0;
-  const bool best = settings.method == "best";
-  const auto rounding =
-      static_cast<Rounding>(choose("--rounding", settings.rounding, {"nearest", "search", "feedback"}));
-  const bool mean_damping = choose("--damping-of", settings.damping_of, {"each", "mean"}) == 1;
-  if (!(settings.bits_budget >= 0))
-    fail_input("--bits-budget is {}, expected a number of bits", settings.bits_budget);
-  refuse_idle_options(settings);
-  if (settings.format.empty()) fail_input("--format is missing: nf4, fp4, nvfp4, mxfp4, mxfp8, int4 or int8");
-
-  std::vector<std::string> linears;
-  for (const LinearSource& source : sources) linears.push_back(source.name);
-  const QuantSpec weights = weights_of(settings);
-  PlanOptions options{
-      .weights = weights, .activations = activations_of(settings, weights), .keep = settings.keep};
-  std::erase(options.keep, "none");
-  if (settings.bits_budget > 0) options.rules = rules_of_budget(settings, sources, checkpoint);
-  for (const std::string& rule : settings.layer_formats) options.rules.push_back(parse_rule(settings, rule));
-  QuantizePlan plan = make_plan(checkpoint, linears, options);
-  plan.options = spoken(settings);
-
-  std::optional<CalibrationStats> stats;
-  std::optional<TextRun> run;
-  const auto need_text = [&](const std::string& who) -> TextRun& {
-    if (settings.text.empty())
-      fail_input("{} runs the model on text: give --text FILE or --jsonl FILE, of what the model will read",
-                 who);
-    if (!run) {
-      samples.emplace(settings.text.samples(settings.model, settings.samples));
-      origin.calibration_texts = settings.text.sums();
-      run.emplace(settings, *samples, pool);
-    }
-    return *run;
-  };
-  const auto need_stats = [&](const std::string& who) -> const CalibrationStats& {
-    if (stats) return *stats;
-    if (!settings.stats.empty()) {
-      stats = read_stats(settings.stats);
-      origin.stats = sha256(MappedFile(settings.stats).bytes());
-      if (origin.calibration_texts.empty()) origin.calibration_texts = stats->sources;
-    } else if (!settings.text.empty()) {
-      stats = need_text(who).statistics();
-    } else {
-      fail_input("{} goes by statistics: give --stats FILE, which \"halfbyte calibrate\" writes{}", who,
-                 best || rounding != Rounding::nearest ? ", or --text FILE" : "");
-    }
-    return *stats;
-  };
-  std::map<std::string, ResidualStatistics> residuals;
-  const auto spread = [&](const std::string& who) {
-    if (!plan.activations)
-      fail_input("{} corrects the rounding of activations: give --activations same or a format", who);
-    const double budget = residual_budget(settings);
-    residuals = need_text(who).residuals(checkpoint, plan, sources);
-    plan_residual_budget(checkpoint, plan, sources, residuals, budget, pool);
-  };
-  const auto smooth = [&] {
-    const std::size_t by = choose("--smooth-by", settings.smooth_by, {"absmax", "rms"});
-    plan_smoothquant(checkpoint, plan, sources, need_stats("--method " + settings.method),
-                     {.alpha = settings.alpha, .by = static_cast<SmoothStatistic>(by)}, pool,
-                     folds ? producers : Producers{});
-  };
-  switch (choose("--method", settings.method, {"rtn", "smoothquant", "hadamard", "atom", "arc", "best"})) {
-    case 1:
-      smooth();
-      break;
-    case 2:
-      plan_hadamard(checkpoint, plan, sources, settings.hadamard_block);
-      break;
-    case 3:
-      plan_atom(checkpoint, plan, sources, need_stats("--method atom"), atom_options(settings));
-      break;
-    case 4:
-      if (uses_budget(settings)) {
-        spread("--residual budget");
-        plan.method = "arc";
-      } else {
-        plan_arc(checkpoint, plan, sources, need_stats("--method arc"), arc_options(settings));
-      }
-      break;
-    case 5:
-      if (settings.smooth_by != "none") smooth();
-      if (settings.residual != "none") spread("--method best");
-      plan.method = "best";
-      break;
-    default:
-      break;
-  }
-  const bool fixed = settings.scope == "static" && plan.activations;
-  if (fixed) plan_static_scales(checkpoint, plan, sources, need_stats("--activation-scope static"));
-  plan.rounding = rounding;
-  if (rounding == Rounding::search)
-    plan_importance(checkpoint, plan, sources, need_stats("--rounding search"), residuals);
-  if (rounding == Rounding::feedback) {
-    need_text("--rounding feedback");
-    plan.feedback = {.samples = settings.samples.samples,
-                     .seq_len = settings.samples.seq_len,
-                     .seed = settings.samples.seed,
-                     .damping = settings.damping,
-                     .mean_damping = mean_damping,
-                     .match_output = settings.match_output};
-  }
-  if (given(settings, "--stats") && !stats)
-    fail_input("--stats does nothing with --method {}{}", settings.method,
-               fixed ? "" : " and --activation-scope " + settings.scope);
-  if (!settings.text.empty() && !run)
-    fail_input("--text does nothing with --method {} and --rounding {}", settings.method, settings.rounding);
-  if (fused) share_weight_scales(checkpoint, plan, sources);
-  check_budget(settings, checkpoint, plan, sources);
-  return plan;
-}
-
-}  // namespace
 
 FormatRule parse_rule(const PlanSettings& settings, const std::string& text) {
   const std::size_t equals = text.rfind('=');
@@ -491,97 +293,6 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
   if (plan)
     for (CLI::Option* option : options) plan->excludes(option);
   add_calibration_text(command, s.text);
-}
-
-PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
-    : checkpoint(settings.model), config(parse_model_config(checkpoint.config(), checkpoint.config_file())) {
-  const std::vector<LinearInfo> linears = list_linears(config);
-  sources = sources_of(linears);
-  producers = producers_of(config);
-  if (settings.plan.empty()) {
-    plan = make(settings, checkpoint, sources, producers, origin, samples, pool);
-    check_tensors(checkpoint, config);
-    origin.model = model_fingerprint(checkpoint, pool);
-  } else {
-    if (checkpoint.quantized())
-      fail_input("{}: the model is quantized already; quantize the original, each rounding adds to the loss",
-                 settings.model);
-    check_tensors(checkpoint, config);
-    PlanFile file = parse_plan(read_json_file(settings.plan, std::int64_t{1} << 30), settings.plan,
-                               checkpoint, sources, producers);
-    plan = std::move(file.plan);
-    plan_file = std::filesystem::path(settings.plan).filename().string();
-    if (const std::string warning = residual_warning(plan); !warning.empty())
-      plan.warnings.push_back(warning);
-    origin = std::move(file.origin);
-    if (plan.rounding == Rounding::feedback) {
-      if (settings.text.sums() != origin.calibration_texts)
-        fail_input(
-            "{}: was made on other calibration text than given here; error feedback runs over it once more: "
-            "give "
-            "the same files in the same order (--text)",
-            settings.plan);
-      const FeedbackOptions& feedback = plan.feedback;
-      samples.emplace(settings.text.samples(
-          settings.model, {.samples = feedback.samples, .seq_len = feedback.seq_len, .seed = feedback.seed}));
-    } else if (!settings.text.empty()) {
-      fail_input("{}: rounds without calibration text; leave out --text", settings.plan);
-    }
-    const std::string found = model_fingerprint(checkpoint, pool);
-    if (origin.model != found)
-      fail_input("{}: was made for another model than {} (fingerprint {}, expected {}); plan again",
-                 settings.plan, settings.model, found, origin.model);
-  }
-  text = plan_text(plan, origin);
-}
-
-std::unique_ptr<WeightRounder> PlannedModel::rounder(ThreadPool& pool) const {
-  switch (plan.rounding) {
-    case Rounding::search:
-      return std::make_unique<SearchRounder>(plan, sources, pool);
-    case Rounding::feedback:
-      return std::make_unique<SequentialRounder>(checkpoint, config, plan, producers, *samples, pool);
-    case Rounding::nearest:
-      break;
-  }
-  return nullptr;
-}
-
-RunRecord PlannedModel::record() const {
-  std::map<std::string, std::string> options = plan.options;
-  if (!plan_file.empty()) options["plan"] = plan_file;
-  return {.tool = "halfbyte " HALFBYTE_VERSION,
-          .model = origin.model,
-          .stats = origin.stats,
-          .plan = sha256(text),
-          .calibration_texts = origin.calibration_texts,
-          .options = std::move(options)};
-}
-
-void print_plan(const QuantizePlan& plan) {
-  if (!plan.inputs.empty()) {
-    fmt::print("{:<40} {:>8} {:>8} {:>9} {:>8}  {}\n", "input", "channels", "residual", "share %", "8 bits",
-               "method");
-    for (const PlannedInput& input : plan.inputs) {
-      const InputInfo& info = input.transform.info;
-      std::string method = info.method;
-      if (!input.ranking.empty()) method += " " + std::string(column_order_name(input.order));
-      if (info.hadamard > 1) method += fmt::format(" {}", info.hadamard);
-      if (!input.folded_into.empty()) method += " in " + input.folded_into;
-      if (info.global_scale != 0.0f) method += fmt::format(", global scale {:g}", info.global_scale);
-      fmt::print("{:<40} {:>8} {:>8} {:>9.2f} {:>8}  {}\n", input.name, info.channels, info.residual,
-                 100 * static_cast<double>(info.residual) / static_cast<double>(info.channels), info.outliers,
-                 method);
-    }
-    fmt::print("\n");
-  }
-  std::map<std::string, std::int64_t> kinds;
-  for (const PlannedTensor& tensor : plan.tensors)
-    ++kinds[!tensor.spec ? "left alone: " + tensor.reason
-                         : to_string(*tensor.spec) + ", activations " +
-                               (tensor.activations ? to_string(*tensor.activations) : "float")];
-  fmt::print("{:<8}  {}\n", "tensors", "precision");
-  for (const auto& [kind, count] : kinds) fmt::print("{:<8}  {}\n", count, kind);
 }
 
 }  // namespace halfbyte::cli

@@ -1,18 +1,18 @@
-// How a model is to be quantized: the options that plan and quantize share, and the plan that they make.
+// How a model is to be quantized, on the command line: the options that plan and quantize share.
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <memory>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "checkpoint/manifest.h"
 #include "cli/calibration_text.h"
-#include "core/thread_pool.h"
-#include "model/config.h"
-#include "quantize/plan_file.h"
-#include "quantize/write.h"
+#include "quantize/arc.h"
+#include "quantize/atom.h"
+#include "quantize/plan.h"
 
 namespace halfbyte::cli {
 
@@ -39,25 +39,30 @@ void add_plan_settings(CLI::App& command, PlanSettings& settings, bool with_plan
 // "PATTERN=FORMAT": that format for weights and, where activations are rounded, for them too where it has 8 bits.
 FormatRule parse_rule(const PlanSettings& settings, const std::string& text);
 
-struct PlannedModel {
-  PlannedModel(const PlanSettings& settings, ThreadPool& pool);
+// The value's place among the names; throws naming the option.
+std::size_t choose(std::string_view option, std::string_view value,
+                   std::initializer_list<std::string_view> names);
 
-  Checkpoint checkpoint;
-  ModelConfig config;
-  QuantizePlan plan;
-  std::vector<LinearSource> sources;
-  Producers producers;
-  PlanOrigin origin;
-  std::string text;                  // of the plan as a file
-  std::optional<SampleSet> samples;  // that error feedback runs over
-  std::string plan_file;             // that it was read from, or empty
+// Whether the user gave that option.
+bool given(const PlanSettings& settings, const std::string& option);
 
-  // What chooses the weights' codes; null: to nearest. Lives no longer than this object.
-  std::unique_ptr<WeightRounder> rounder(ThreadPool& pool) const;
-  RunRecord record() const;  // of carrying it out
-};
+// What --method best stands for, where the user has not said otherwise.
+PlanSettings with_best(PlanSettings settings);
 
-// Prints what is planned, an input and a kind of tensor a line.
-void print_plan(const QuantizePlan& plan);
+// Throws for options that would have no effect: the user meant something else.
+void refuse_idle_options(const PlanSettings& settings);
+
+QuantSpec weights_of(const PlanSettings& settings);
+// The activations that go with those weights.
+std::optional<ActivationSpec> activations_of(const PlanSettings& settings, const QuantSpec& weights);
+ArcOptions arc_options(const PlanSettings& settings);
+AtomOptions atom_options(const PlanSettings& settings);
+
+// --residual budget=5, and its percentage (5 where none is given).
+bool uses_budget(const PlanSettings& settings);
+double residual_budget(const PlanSettings& settings);
+
+// The settings that had a say, for people.
+std::map<std::string, std::string> spoken(const PlanSettings& settings);
 
 }  // namespace halfbyte::cli

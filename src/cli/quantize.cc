@@ -12,7 +12,7 @@
 #include "cli/commands.h"
 #include "cli/export_to.h"
 #include "cli/options.h"
-#include "cli/plan_options.h"
+#include "cli/planned_model.h"
 #include "cli/progress.h"
 #include "core/fail.h"
 #include "io/output.h"
