@@ -145,12 +145,12 @@ class Peers:
 
     # --- bitsandbytes
 
-    def bitsandbytes(self):
+    def decode_bitsandbytes(self, model):
         import bitsandbytes as bnb
 
-        def decode(model):
-            return {n + ".weight": bnb.functional.dequantize_4bit(m.weight.data, m.weight.quant_state) for n, m in linears(model).items()}
+        return {n + ".weight": bnb.functional.dequantize_4bit(m.weight.data, m.weight.quant_state) for n, m in linears(model).items()}
 
+    def bitsandbytes(self):
         def engine(model):
             # Its CPU kernels round what they multiply to BF16, whatever the model's type.
             return f"from_pretrained without options; its own kernels: {perplexity(self.theirs(model), self.ids):.4f}"
@@ -159,7 +159,7 @@ class Peers:
             ours = self.quantized(f"bnb-{tag}", self.float_model, *options)
             folder = self.converted(ours, "bitsandbytes")
             model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-            decoded = decode(model)
+            decoded = self.decode_bitsandbytes(model)
             self.row("ours -> theirs", f"bitsandbytes {tag}", self.ours(ours), decoded, self.theirs(self.plain_with(decoded)), note=engine(model))
             config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=tag[:3], bnb_4bit_use_double_quant="double" in tag,
                                                      bnb_4bit_compute_dtype=torch.float32)
@@ -167,19 +167,31 @@ class Peers:
             saved = self.work / f"bnb-{tag}-theirs"
             model.save_pretrained(saved)
             self.add_tokenizer(saved)
-            decoded = decode(model)
+            decoded = self.decode_bitsandbytes(model)
             self.row("theirs -> ours", f"bitsandbytes {tag}", self.ours(saved), decoded, self.theirs(self.plain_with(decoded)), note=engine(model))
             differing = self.compare_files(f"bitsandbytes {tag}, quantized by both", folder, saved)
             # The offset is a mean in another order of summing: up to 2 ulp, and with it now and then a code.
             self.failed |= bool(differing) and "double" not in tag
-        # Blocks of other sizes: transformers reads them from the files, but cannot be asked for them, so the package itself quantizes.
+        self.bitsandbytes_blocks()
+        # In BF16 too the weights are those of the peer; its engine multiplies them rounded, ours does not.
+        folder = self.converted(self.quantized("bnb-bf16", self.args.model, "--format", "nf4"), "bitsandbytes")
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+        decoded = self.decode_bitsandbytes(model)
+        self.row("ours -> theirs", "bitsandbytes nf4, BF16 model", self.ours(folder), decoded, self.theirs(self.plain_with(decoded)), exact=False,
+                 note="their weights rounded to BF16")
+
+    def bitsandbytes_blocks(self):
+        """Blocks of other sizes: transformers reads them from the files, but cannot be asked for them, so the package itself quantizes. Its
+        CPU kernels fail where rows are no whole blocks, and are left out."""
+        import bitsandbytes as bnb
+
         for kind, block, double in (("nf4", 32, False), ("nf4", 256, True), ("fp4", 128, False), ("nf4", 4096, False)):
             tag = f"{kind}, blocks of {block}" + (", double quantization" if double else "")
             ours = self.quantized(f"bnb-{kind}-{block}", self.float_model, "--format", kind, "--block-size", block, *(["--double-quant"] if double else []))
             folder = self.converted(ours, "bitsandbytes")
             model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-            decoded = decode(model)
-            self.row("ours -> theirs", f"bitsandbytes {tag}", self.ours(folder), decoded, self.theirs(self.plain_with(decoded)), note=engine(model))
+            decoded = self.decode_bitsandbytes(model)
+            self.row("ours -> theirs", f"bitsandbytes {tag}", self.ours(folder), decoded, self.theirs(self.plain_with(decoded)))
             stored, plain, differing = load_file(folder / "model.safetensors"), load_file(self.float_model / "model.safetensors"), {}
             for name in decoded:
                 codes, state = bnb.functional.quantize_4bit(plain[name], blocksize=block, quant_type=kind, compress_statistics=double)
@@ -189,12 +201,6 @@ class Peers:
                         differing[part] = differing.get(part, 0) + 1
             print(f"bitsandbytes {tag}, quantized by both: {len(decoded)} layers, differing: {differing or 'none'}", flush=True)
             self.failed |= bool(differing) and not double
-        # In BF16 too the weights are those of the peer; its engine multiplies them rounded, ours does not.
-        folder = self.converted(self.quantized("bnb-bf16", self.args.model, "--format", "nf4"), "bitsandbytes")
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-        decoded = decode(model)
-        self.row("ours -> theirs", "bitsandbytes nf4, BF16 model", self.ours(folder), decoded, self.theirs(self.plain_with(decoded)), exact=False,
-                 note="their weights rounded to BF16")
 
     # --- compressed-tensors
 
