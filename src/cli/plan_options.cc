@@ -184,7 +184,12 @@ PlanSettings with_best(PlanSettings s) {
     unless_given("--damping-of", s.damping_of, weights_only ? "mean" : "each");
     unless_given("--match-output", s.match_output, weights_only ? 1.0 : quality == 2 ? 0.5 : 0.0);
   }
-  unless_given("--samples", s.samples.samples, std::int64_t{quality == 2 ? 128 : quality == 1 ? 32 : 16});
+  const bool two_runs = s.rounding == "feedback" && s.match_output > 0;  // of the text through each layer
+  unless_given("--samples", s.samples.samples,
+               std::int64_t{quality == 0   ? 16
+                            : quality == 2 ? 128
+                            : two_runs     ? 24
+                                           : 32});
   return s;
 }
 
@@ -286,7 +291,7 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
       "feedback: how far weights first move to what repairs the outputs that came before, 0 to 1")
       ->check(CLI::Range(0.0, 1.0));
   add("--quality", s.quality, "best: fast (no error feedback), default or max");
-  add("--samples", s.samples.samples, "Samples of the text (best: 16, 32 or 128 by quality)")
+  add("--samples", s.samples.samples, "Samples of the text (best: 16, 24 or 32, 128 by quality)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
   add("--seq-len", s.samples.seq_len, "Tokens a sample")->check(CLI::Range(2, 1 << 20));
   add("--seed", s.samples.seed, "Of the shuffle that picks the samples");

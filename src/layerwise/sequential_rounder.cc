@@ -285,8 +285,10 @@ void SequentialRounder::prepare(const LinearInfo& info, const Weight& weight, co
       part.resize(static_cast<std::size_t>(main * main));
       cross_moment(original, changed, rows_, main, part.data(), pool_);
       add(cross, part);
-      second_moment(changed, rows_, main, part.data(), pool_);
-      add(before, part);
+      if (linear.activations) {
+        second_moment(changed, rows_, main, part.data(), pool_);
+        add(before, part);
+      }
     }
     part.resize(static_cast<std::size_t>(width * width));
     second_moment(rounded, rows_, width, part.data(), pool_);
@@ -305,6 +307,7 @@ void SequentialRounder::prepare(const LinearInfo& info, const Weight& weight, co
                   .name = name},
       pool_);
   if (!follows_original()) return;
+  if (!linear.activations) before = std::move(moment);  // nothing is rounded
   for (double& value : before) value /= tokens;
   for (double& value : cross) value /= tokens;
   prepared_.match = std::make_unique<OutputMatch>(before, cross, main, name, pool_);
