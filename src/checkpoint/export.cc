@@ -158,7 +158,7 @@ class Exporter {
           "{} tensors of three dimensions (experts?) are carried as they are, not quantized", stacked));
     if (row_.format == ExportFormat::halfbyte_arc)
       summary_.notes.push_back(
-          "an engine that does not know halfbyte-arc refuses these files by their quant_method");
+          "only halfbyte runs this layout; other engines can tell by the quant_method halfbyte-arc");
     if (kv_scales)
       summary_.notes.push_back(fmt::format("{} scales of the key and value cache are left out", kv_scales));
     return std::move(summary_);
