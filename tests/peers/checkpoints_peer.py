@@ -10,6 +10,7 @@ not. WORK is a folder for intermediate models, some 600 MB.
 """
 
 import argparse
+import copy
 import importlib.metadata
 import json
 import os
@@ -148,7 +149,13 @@ class Peers:
     def decode_bitsandbytes(self, model):
         import bitsandbytes as bnb
 
-        return {n + ".weight": bnb.functional.dequantize_4bit(m.weight.data, m.weight.quant_state) for n, m in linears(model).items()}
+        decoded = {}
+        for name, module in linears(model).items():
+            state = copy.copy(module.weight.quant_state)
+            # Its AVX-512 decoder takes the wrong scales where rows are no whole blocks, so a tensor is given as one row.
+            state.shape = torch.Size((1, module.out_features * module.in_features))
+            decoded[name + ".weight"] = bnb.functional.dequantize_4bit(module.weight.data, state).reshape(module.out_features, module.in_features)
+        return decoded
 
     def bitsandbytes(self):
         def engine(model):
@@ -182,7 +189,7 @@ class Peers:
 
     def bitsandbytes_blocks(self):
         """Blocks of other sizes: transformers reads them from the files, but cannot be asked for them, so the package itself quantizes. Its
-        CPU kernels fail where rows are no whole blocks, and are left out."""
+        products on the CPU fail where rows are no whole blocks, and are left out."""
         import bitsandbytes as bnb
 
         for kind, block, double in (("nf4", 32, False), ("nf4", 256, True), ("fp4", 128, False), ("nf4", 4096, False)):
