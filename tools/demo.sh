@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demonstration behind ./x demo: a real model quantized five ways, each evaluated against the original, and the report.
+# The demonstration behind ./x demo: a real model quantized six ways, each evaluated against the original, and the report.
 # Usage: demo.sh HALFBYTE CACHE OUT. CACHE holds smollm2.gguf and lee_background.cor.
 set -euo pipefail
 tool=$1 cache=$2 out=$3
@@ -29,6 +29,7 @@ quantize mxfp4-w4a16 --format mxfp4
 quantize nvfp4-w4a16 --format nvfp4
 quantize nvfp4-w4a4 --format nvfp4 --activations same
 quantize nvfp4-arc --format nvfp4 --activations same --method arc --residual percent=10 --stats "$out/stats.safetensors"
+quantize nvfp4-best --format nvfp4 --activations same --method best --quality fast --samples 8 --text "$out/calibration.txt"
 
 evaluate() {  # evaluate NAMES... -- OPTIONS...
   local models=()
@@ -44,13 +45,13 @@ evaluate bf16 -- --json "$out/bf16.json"
 # A few at a time, so that their float32 weights fit into the memory of a small machine.
 say "evaluating weights in 4 bits"
 evaluate nf4-dq mxfp4-w4a16 nvfp4-w4a16 -- --reference "$out/bf16" --json "$out"
-say "evaluating weights and activations in 4 bits: round to nearest, and with residual channels (ARC)"
-evaluate nvfp4-w4a4 nvfp4-arc -- --reference "$out/bf16" --json "$out"
+say "evaluating weights and activations in 4 bits: to nearest, with residual channels (ARC), and the best of halfbyte without second moments"
+evaluate nvfp4-w4a4 nvfp4-arc nvfp4-best -- --reference "$out/bf16" --json "$out"
 say "where the error comes from"
 "$tool" analyze "$out/bf16" --stats "$out/stats.safetensors" --text "$out/evaluation.txt" --windows 1 --seq-len 256 \
   --methods rtn,arc --residual percent=10 --formats nvfp4,mxfp8 -o "$out/analysis.json"
 
-names=(bf16 nf4-dq mxfp4-w4a16 nvfp4-w4a16 nvfp4-w4a4 nvfp4-arc)
+names=(bf16 nf4-dq mxfp4-w4a16 nvfp4-w4a16 nvfp4-w4a4 nvfp4-arc nvfp4-best)
 for name in "${names[@]}"; do
   say "$name: $prompt"
   "$tool" generate "$out/$name" -p "$prompt" -n 48

@@ -182,6 +182,7 @@ PlanSettings with_best(PlanSettings s) {
     unless_given("--activation-search", s.activation_search, true);
   if (s.rounding == "feedback") {
     unless_given("--damping-of", s.damping_of, weights_only ? "mean" : "each");
+    unless_given("--damping", s.damping, weights_only ? 0.01 : 0.03);
     unless_given("--match-output", s.match_output, weights_only ? 1.0 : quality == 2 ? 0.5 : 0.0);
   }
   const bool two_runs = s.rounding == "feedback" && s.match_output > 0;  // of the text through each layer

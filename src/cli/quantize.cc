@@ -118,8 +118,9 @@ void run(const Options& options) {
   const ExportTarget& target = options.target;
   const bool own = target.to == "halfbyte";
   if (!own && target.to != "gguf" && !find_export_format(target.to))
-    fail_input("--export is {}, expected halfbyte, bitsandbytes, compressed-tensors, modelopt or gguf",
-               quote(target.to));
+    fail_input(
+        "--export is {}, expected halfbyte, bitsandbytes, compressed-tensors, halfbyte-arc, modelopt or gguf",
+        quote(target.to));
   if (own && (target.max_shard_size || target.weights_only || target.allow_rounding))
     fail_input("--max-shard-size, --weights-only and --allow-rounding apply to exports only (--export)");
   if (!own && options.resume)
@@ -174,9 +175,9 @@ void add_quantize(CLI::App& app) {
   command->add_option("-o,--output", options->target.out, "Directory to write; appears only when complete")
       ->required();
   command
-      ->add_option(
-          "--export", options->target.to,
-          "The layout to write: halfbyte, bitsandbytes, compressed-tensors, modelopt, or gguf (a file)")
+      ->add_option("--export", options->target.to,
+                   "The layout to write: halfbyte, bitsandbytes, compressed-tensors, halfbyte-arc, modelopt, "
+                   "or gguf (a file)")
       ->capture_default_str();
   add_export_options(*command, options->target);
   command->add_flag(
