@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/fail.h"
 #include "io/text.h"
@@ -59,7 +60,7 @@ std::optional<ActivationSpec> activations_of(const PlanSettings& settings, const
     fail_input(
         "--activations {}: {} is a format for weights only; use bf16, nvfp4, mxfp4, mxfp8, int8 or int4",
         settings.activations, format_name(spec.format));
-  if (settings.activation_search) {
+  if (settings.activation_search && spec.format == Format::nvfp4) {
     spec.four_six = false;
     spec.scale_search = true;
     validate(spec);
@@ -87,8 +88,10 @@ void refuse_idle_options(const PlanSettings& settings) {
   for (const char* option : {"--damping", "--damping-of", "--match-output"})
     if (given(settings, option) && settings.rounding != "feedback")
       fail_input("{} does nothing with --rounding {}", option, settings.rounding);
-  if (given(settings, "--activation-search") && settings.activations == "bf16")
-    fail_input("--activation-search does nothing where activations are not rounded");
+  const bool rounds_nvfp4 =
+      settings.activations == "nvfp4" || (settings.activations == "same" && settings.format == "nvfp4");
+  if (given(settings, "--activation-search") && !rounds_nvfp4)
+    fail_input("--activation-search does nothing where activations are not rounded to nvfp4");
   if (given(settings, "--activation-scope") && settings.activations == "bf16")
     fail_input(
         "--activation-scope does nothing where activations are not rounded; give --activations same or a "
@@ -295,7 +298,8 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
   add("--samples", s.samples.samples, "Samples of the text (best: 16, 24 or 32, 128 by quality)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
   add("--seq-len", s.samples.seq_len, "Tokens a sample")->check(CLI::Range(2, 1 << 20));
-  add("--seed", s.samples.seed, "Of the shuffle that picks the samples");
+  add("--seed", s.samples.seed, "Of the shuffle that picks the samples")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
   if (plan)
     for (CLI::Option* option : options) plan->excludes(option);
   add_calibration_text(command, s.text);

@@ -11,6 +11,7 @@
 #include "cli/bits_budget.h"
 #include "cli/progress.h"
 #include "core/fail.h"
+#include "io/json.h"
 #include "io/mapped_file.h"
 #include "io/sha256.h"
 #include "io/text.h"
@@ -119,6 +120,9 @@ QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
     if (!run) {
       samples.emplace(settings.text.samples(settings.model, settings.samples));
       origin.calibration_texts = settings.text.sums();
+      if (static_cast<std::int64_t>(samples->size()) < settings.samples.samples)
+        fmt::print(stderr, "note: the text fills {} samples of {} tokens, {} were asked for\n",
+                   samples->size(), (*samples)[0].size(), settings.samples.samples);
       run.emplace(settings, *samples, pool);
     }
     return *run;
@@ -183,6 +187,7 @@ QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
   if (rounding == Rounding::search)
     plan_importance(checkpoint, plan, sources, need_stats("--rounding search"), residuals);
   if (rounding == Rounding::feedback) {
+    check_feedback(plan, sources);
     need_text("--rounding feedback");
     plan.feedback = {.samples = settings.samples.samples,
                      .seq_len = settings.samples.seq_len,
@@ -243,6 +248,11 @@ PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
                  settings.plan, settings.model, found, origin.model);
   }
   text = plan_text(plan, origin);
+  if (!settings.plan.empty()) return;
+  // What is carried out is what the file says, with every check of it.
+  std::vector<std::string> warnings = std::move(plan.warnings);
+  plan = parse_plan(parse_json(text, "plan"), "plan", checkpoint, sources, producers).plan;
+  plan.warnings = std::move(warnings);
 }
 
 std::unique_ptr<WeightRounder> PlannedModel::rounder(ThreadPool& pool) const {

@@ -92,7 +92,7 @@ void check_exportable(const QuantizePlan& plan, const ExportTarget& target) {
            quote(input.name), info.method, target.to, gathers_only(info) ? ", halfbyte-arc" : "");
   }
   const auto& activations = plan.activations;
-  if (!activations || target.weights_only || target.to == "gguf") return;
+  if (!activations || target.weights_only || target.to == "gguf" || target.to == "halfbyte-arc") return;
   if (activations->spec.format != Format::nvfp4 || activations->scope != ActivationScope::fixed)
     fail(ErrorKind::unsupported,
          "--export {} holds activations in nvfp4 under static scales, not {}; give --activation-scope "

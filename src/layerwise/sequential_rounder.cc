@@ -42,6 +42,19 @@ LinearTransform without_residual(const LinearTransform& transform) {
 
 }  // namespace
 
+void check_feedback(const QuantizePlan& plan, std::span<const LinearSource> linears) {
+  for (const PlannedInput& input : plan.inputs)
+    if (input.transform.info.outliers)
+      fail_input("error feedback does not go with outlier channels in another format, which {} has",
+                 input.name);
+  for (const LinearSource& linear : linears) {
+    const auto tensor = std::ranges::find(plan.tensors, linear.name + ".weight", &PlannedTensor::name);
+    if (linear.input == input_name(LinearInput::head, -1) && tensor != plan.tensors.end() && tensor->spec)
+      fail_input("error feedback covers the layers' linears only; leave {} alone (--keep {})", linear.name,
+                 linear.name);
+  }
+}
+
 SequentialRounder::SequentialRounder(const Checkpoint& checkpoint, const ModelConfig& config,
                                      const QuantizePlan& plan, const Producers& producers,
                                      const SampleSet& samples, ThreadPool& pool)
@@ -54,16 +67,10 @@ SequentialRounder::SequentialRounder(const Checkpoint& checkpoint, const ModelCo
       folded_(folded_scales(checkpoint, plan, producers)),
       rope_(rope_inverse_frequencies(config.rope, config.head_dim)),
       rows_(static_cast<std::int64_t>(samples[0].size())) {
-  for (const PlannedInput& input : plan.inputs)
-    if (input.transform.info.outliers)
-      fail_input("error feedback does not go with outlier channels in another format, which {} has",
-                 input.name);
-  for (const LinearInfo& linear : linears_) {
-    const auto tensor = std::ranges::find(plan.tensors, linear.name + ".weight", &PlannedTensor::name);
-    if (linear.layer < 0 && tensor != plan.tensors.end() && tensor->spec)
-      fail_input("error feedback covers the layers' linears only; leave {} alone (--keep {})", linear.name,
-                 linear.name);
-  }
+  std::vector<LinearSource> sources;
+  for (const LinearInfo& linear : linears_)
+    sources.push_back({linear.name, input_name(linear.input, linear.layer)});
+  check_feedback(plan, sources);
   rope_.reserve(rows_);
   const auto count = static_cast<std::int64_t>(samples.size());
   const TensorView& embedding = *checkpoint.plain("model.embed_tokens.weight");

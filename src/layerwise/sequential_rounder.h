@@ -17,6 +17,9 @@
 
 namespace halfbyte {
 
+// Throws bad_input for what error feedback does not cover: linears outside the layers, outlier channels.
+void check_feedback(const QuantizePlan& plan, std::span<const LinearSource> linears);
+
 // Of a plan with Rounding::feedback. Inside a layer the inputs come in the order q k v, o, gate up, down.
 //
 // Memory: for every calibration token hidden + heads * head_dim floats, and intermediate ones where that is at most 1 GiB (else they

@@ -34,11 +34,19 @@ PlannedInput* find_input(QuantizePlan& plan, const std::string& name) {
   return found == plan.inputs.end() ? nullptr : &*found;
 }
 
+// Inputs whose every quantized reader has one format, and the plan's activations: the appended columns are there for all of
+// them, in whole blocks of each.
 std::vector<InputGroup> rounded_groups(const Checkpoint& checkpoint, QuantizePlan& plan,
                                        std::span<const LinearSource> linears) {
-  return group_by_input(checkpoint, plan, linears, [&](const PlannedTensor& tensor) {
-    return tensor.activations == plan.activations && has_row_blocks(tensor.spec->format);
+  std::vector<InputGroup> groups = group_by_input(checkpoint, plan, linears);
+  std::erase_if(groups, [&](const InputGroup& group) {
+    const QuantSpec& first = *group.tensors[0]->spec;
+    return !has_row_blocks(first.format) ||
+           std::ranges::any_of(group.tensors, [&](const PlannedTensor* tensor) {
+             return tensor->activations != plan.activations || *tensor->spec != first;
+           });
   });
+  return groups;
 }
 
 }  // namespace
@@ -117,9 +125,11 @@ void plan_residual_budget(const Checkpoint& checkpoint, QuantizePlan& plan,
   const std::vector<InputGroup> groups = rounded_groups(checkpoint, plan, linears);
   std::int64_t block = 1;
   for (const InputGroup& group : groups) block = std::lcm(block, common_block(group));
-  if (block < 2 || block > 128)
+  if (groups.empty() || block < 2 || block > 128)
     fail_input(
-        "--residual budget needs formats with blocks of up to 128 along a row for weights and activations");
+        "--residual budget needs formats with blocks of up to 128 along a row for weights and activations, "
+        "alike for "
+        "all that reads an input");
   const std::vector<ResidualScore> scores = score_residuals(checkpoint, plan, linears, statistics, pool);
   const std::vector<ResidualChoice> choices = spread_residuals(scores, 0.01 * percent, block);
   for (std::size_t i = 0; i < groups.size(); ++i) {

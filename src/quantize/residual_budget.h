@@ -45,7 +45,7 @@ std::vector<ResidualScore> score_residuals(const Checkpoint& checkpoint, Quantiz
 std::vector<ResidualChoice> spread_residuals(std::span<const ResidualScore> scores, double budget,
                                              std::int64_t block);
 
-// Enters the choice for every input whose activations are rounded as the plan's are: natural order, a global scale shared with
+// Enters the choice for every input whose readers all have one format and the plan's activations: natural order, a global scale shared with
 // the input. An input that a method scales already keeps that. percent: of the weights' bytes, 0 to 50.
 void plan_residual_budget(const Checkpoint& checkpoint, QuantizePlan& plan,
                           std::span<const LinearSource> linears,

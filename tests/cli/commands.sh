@@ -69,6 +69,20 @@ check "plan --method best" expect 0 "$tool" plan "$model" --format nvfp4 --activ
 check "quantize it" expect 0 "$tool" quantize "$model" --plan "$work/best.json" --text "$work/text" -o "$work/best-planned"
 check "quantize without a plan" expect 0 "$tool" quantize "$model" -o "$work/best" --overwrite --format nvfp4 --activations same --method best "${text[@]}" --threads 1
 check "the same bytes" cmp "$work/best/model.safetensors" "$work/best-planned/model.safetensors"
+# Readers of one input in other formats: no residual channels there, and the plan's file does the same.
+for format in nf4 fp4 int8 int4 mxfp8 bf16; do
+  mixed=(--format nvfp4 --activations same --method best --residual budget=20 --layer-format q_proj=$format "${text[@]}")
+  check "best, q_proj $format" expect 0 "$tool" quantize "$model" -o "$work/best" --overwrite "${mixed[@]}"
+  check "verify" expect 0 "$tool" verify "$work/best"
+  check "eval" expect 0 "$tool" eval "$work/best" --perplexity "$work/text" --seq-len 64 --windows 1
+  check "plan it" expect 0 "$tool" plan "$model" "${mixed[@]}" -o "$work/mixed.json"
+  check "quantize the plan" expect 0 "$tool" quantize "$model" --plan "$work/mixed.json" --text "$work/text" -o "$work/best-planned" --overwrite
+  check "the same bytes" cmp "$work/best/model.safetensors" "$work/best-planned/model.safetensors"
+done
+cp -r "$2/models/llama3" "$work/llama3" && cp "$model"/tokenizer* "$work/llama3"
+check "halfbyte-arc with scales found at run time" expect 0 "$tool" quantize "$work/llama3" -o "$work/arc-export" --format nvfp4 --activations same --method best --quality fast --residual budget=20 --keep lm_head,mlp "${text[@]}" --export halfbyte-arc
+refuse "plan: outliers with feedback" "outlier channels" "$tool" plan "$model" -o "$work/x.json" --format int4 --block-size 32 --activations same --method atom --outliers 16 --stats "$work/stats.safetensors" --rounding feedback "${text[@]}"
+refuse "a negative seed" "seed" "$tool" plan "$model" -o "$work/x.json" --format nvfp4 --rounding feedback "${text[@]}" --seed -1
 refuse "a plan with error feedback, without its text" "other calibration text" "$tool" quantize "$model" --plan "$work/best.json" -o "$work/x"
 refuse "feedback without text" "give --text" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --rounding feedback
 refuse "text for nothing" "--text does nothing" "$tool" quantize "$model" -o "$work/x" --format nvfp4 "${text[@]}"
