@@ -38,6 +38,12 @@ SampleSet::SampleSet(std::vector<std::vector<std::int32_t>> sources, const Sampl
   places_.resize(std::min(places_.size(), static_cast<std::size_t>(options.samples)));
 }
 
+SampleSet SampleSet::first(std::size_t count) const {
+  SampleSet some = *this;
+  some.places_.resize(std::min(count, some.places_.size()));
+  return some;
+}
+
 std::span<const std::int32_t> SampleSet::operator[](std::size_t i) const {
   return std::span(sources_[places_[i].source]).subspan(places_[i].first, length_);
 }

@@ -24,6 +24,9 @@ class SampleSet {
   // tokens.
   SampleSet(std::vector<std::vector<std::int32_t>> sources, const SampleOptions& options);
 
+  // The first ones of these: what a choice of so many would have been.
+  SampleSet first(std::size_t count) const;
+
   std::size_t size() const { return places_.size(); }
   std::int64_t available() const { return available_; }  // windows before the choice
   std::span<const std::int32_t> operator[](std::size_t i) const;

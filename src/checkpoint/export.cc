@@ -45,6 +45,10 @@ HalfbyteQuantization without_activations(HalfbyteQuantization quantization) {
   return quantization;
 }
 
+HalfbyteQuantization exported(const HalfbyteQuantization& quantization, const ExportOptions& options) {
+  return options.weights_only ? without_activations(quantization) : quantization;
+}
+
 // Whether these checkpoints can say what has to be done to that input.
 bool fits(const InputInfo& input, const Ecosystem& ecosystem) {
   return ecosystem.input ? gathers_only(input) : !changes_columns(input);
@@ -99,8 +103,7 @@ class Exporter {
       : checkpoint_(checkpoint),
         row_(row),
         options_(options),
-        quantization_(options.weights_only ? without_activations(checkpoint.quantization())
-                                           : checkpoint.quantization()) {
+        quantization_(exported(checkpoint.quantization(), options)) {
     if (!checkpoint.quantized())
       fail_input("{}: no tensor of this model is quantized; \"halfbyte quantize\" does that first",
                  checkpoint.dir().string());
@@ -225,6 +228,12 @@ std::optional<ExportFormat> find_export_format(std::string_view name) {
   for (const FormatRow& row : kFormatRows)
     if (row.name == name) return row.format;
   return std::nullopt;
+}
+
+void check_exportable(const HalfbyteQuantization& quantization, ExportFormat format,
+                      const ExportOptions& options) {
+  const auto row = std::ranges::find(kFormatRows, format, &FormatRow::format);
+  if (row->ecosystem) check_for_ecosystem(exported(quantization, options), *row->ecosystem);
 }
 
 ExportSummary export_checkpoint(const Checkpoint& checkpoint, ExportFormat format,

@@ -34,6 +34,11 @@ struct ExportSummary {
 // Called after each tensor.
 using ExportProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
+// Throws unsupported, with the layer and the reason, for what these checkpoints cannot hold whatever the numbers are: a method that
+// changes the order or scale of columns (halfbyte-arc holds the order, and residual channels), layers of different formats.
+void check_exportable(const HalfbyteQuantization& quantization, ExportFormat format,
+                      const ExportOptions& options);
+
 // Writes config.json with its quantization_config, weights and tokenizer files into the folder `out`, which must be fresh.
 // Throws unsupported, before the first byte is written, with the layer and the reason where the format cannot hold it: another
 // number format, a method that changes the order or scale of columns (halfbyte-arc holds the order, and residual channels),

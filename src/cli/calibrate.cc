@@ -41,9 +41,6 @@ void run(const Options& options) {
                options.model);
   const SampleSet samples = options.text.samples(options.model, options.samples);
   const auto count = static_cast<std::int64_t>(samples.size());
-  if (count < options.samples.samples)
-    fmt::print(stderr, "note: the text fills {} samples of {} tokens, {} were asked for\n", count,
-               samples[0].size(), options.samples.samples);
   if (count < kFewSamples)
     fmt::print(
         stderr,

@@ -1,5 +1,7 @@
 #include "cli/calibration_text.h"
 
+#include <fmt/core.h>
+
 #include "io/mapped_file.h"
 #include "io/sha256.h"
 #include "model/tokenizer.h"
@@ -23,7 +25,11 @@ SampleSet CalibrationText::samples(const std::string& model, const SampleOptions
   std::vector<std::vector<std::int32_t>> sources;
   for (const std::string& path : texts) sources.push_back(tokens_of_text(path, tokenizer));
   for (const std::string& path : jsonls) sources.push_back(tokens_of_jsonl(path, field, tokenizer));
-  return {std::move(sources), options};
+  SampleSet samples(std::move(sources), options);
+  if (static_cast<std::int64_t>(samples.size()) < options.samples)
+    fmt::print(stderr, "note: the text fills {} samples of {} tokens, {} were asked for\n", samples.size(),
+               samples[0].size(), options.samples);
+  return samples;
 }
 
 std::vector<CLI::Option*> add_calibration_text(CLI::App& command, CalibrationText& text) {

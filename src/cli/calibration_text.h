@@ -16,7 +16,7 @@ struct CalibrationText {
   bool empty() const { return texts.empty() && jsonls.empty(); }
   std::vector<std::string> paths() const;
   std::vector<std::string> sums() const;  // SHA-256 of each file
-  // Their windows; reads and tokenizes them.
+  // Their windows; reads and tokenizes them, and says so where they are fewer than asked for.
   SampleSet samples(const std::string& model, const SampleOptions& options) const;
 };
 

@@ -197,17 +197,6 @@ PlanSettings with_best(PlanSettings s) {
   return s;
 }
 
-bool uses_budget(const PlanSettings& settings) { return settings.residual.starts_with("budget"); }
-
-double residual_budget(const PlanSettings& settings) {
-  if (settings.residual == "budget") return 5;
-  try {
-    if (settings.residual.starts_with("budget=")) return std::stod(settings.residual.substr(7));
-  } catch (const std::exception&) {
-  }
-  fail_input("--residual is {}, expected budget=5 (percent of the weights' bytes)", quote(settings.residual));
-}
-
 FormatRule parse_rule(const PlanSettings& settings, const std::string& text) {
   const std::size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0)
@@ -287,13 +276,11 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
       "needs --text)");
   options.push_back(command.add_flag("--activation-search,!--no-activation-search", s.activation_search,
                                      "nvfp4 activations: for each block the best of nine scales"));
-  add("--damping", s.damping, "feedback: added to the second moments, as a share")
-      ->check(CLI::Range(1e-9, 1.0));
+  add("--damping", s.damping, "feedback: added to the second moments, as a share");
   add("--damping-of", s.damping_of,
       "feedback: a share of each second moment, or of their mean: each or mean");
   add("--match-output", s.match_output,
-      "feedback: how far weights first move to what repairs the outputs that came before, 0 to 1")
-      ->check(CLI::Range(0.0, 1.0));
+      "feedback: how far weights first move to what repairs the outputs that came before, 0 to 1");
   add("--quality", s.quality, "best: fast (no error feedback), default or max");
   add("--samples", s.samples.samples, "Samples of the text (best: 16, 24 or 32, 128 by quality)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));

@@ -58,10 +58,6 @@ std::optional<ActivationSpec> activations_of(const PlanSettings& settings, const
 ArcOptions arc_options(const PlanSettings& settings);
 AtomOptions atom_options(const PlanSettings& settings);
 
-// --residual budget=5, and its percentage (5 where none is given).
-bool uses_budget(const PlanSettings& settings);
-double residual_budget(const PlanSettings& settings);
-
 // The settings that had a say, for people.
 std::map<std::string, std::string> spoken(const PlanSettings& settings);
 

@@ -51,14 +51,13 @@ class TextRun {
 
   // Second moments take more text than the magnitudes that are asked for here.
   CalibrationStats statistics() {
-    constexpr std::int64_t kSamples = 16;
-    SampleOptions options = settings_.samples;
-    options.samples = std::min(options.samples, kSamples);
-    const SampleSet some = settings_.text.samples(settings_.model, options);
+    constexpr std::size_t kSamples = 16;
+    const SampleSet some = samples_.first(kSamples);
     Progress progress("calibrating", static_cast<std::int64_t>(some.size()));
-    CalibrationStats stats = calibrate(model(), some, options, pool_, [&](const CalibrationProgress& p) {
-                               progress.update(p.done, "");
-                             }).stats;
+    CalibrationStats stats =
+        calibrate(model(), some, settings_.samples, pool_, [&](const CalibrationProgress& p) {
+          progress.update(p.done, "");
+        }).stats;
     stats.sources = settings_.text.sums();
     return stats;
   }
@@ -81,7 +80,7 @@ class TextRun {
   std::optional<Model> model_;
 };
 
-QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
+QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint, const ModelConfig& config,
                   std::span<const LinearSource> sources, const Producers& producers, PlanOrigin& origin,
                   std::optional<SampleSet>& samples, ThreadPool& pool) {
   const PlanSettings settings = with_best(user);
@@ -120,9 +119,6 @@ QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
     if (!run) {
       samples.emplace(settings.text.samples(settings.model, settings.samples));
       origin.calibration_texts = settings.text.sums();
-      if (static_cast<std::int64_t>(samples->size()) < settings.samples.samples)
-        fmt::print(stderr, "note: the text fills {} samples of {} tokens, {} were asked for\n",
-                   samples->size(), (*samples)[0].size(), settings.samples.samples);
       run.emplace(settings, *samples, pool);
     }
     return *run;
@@ -145,9 +141,12 @@ QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
   const auto spread = [&](const std::string& who) {
     if (!plan.activations)
       fail_input("{} corrects the rounding of activations: give --activations same or a format", who);
-    const double budget = residual_budget(settings);
+    const ResidualRule rule = parse_residual_rule(settings.residual);
+    if (rule.kind != ResidualRule::Kind::budget)
+      fail_input("--residual is {}, but --method best takes budget=5 (percent of the weights' bytes) or none",
+                 quote(settings.residual));
     residuals = need_text(who).residuals(checkpoint, plan, sources);
-    plan_residual_budget(checkpoint, plan, sources, residuals, budget, pool);
+    plan_residual_budget(checkpoint, plan, sources, residuals, rule.value, pool);
   };
   const auto smooth = [&] {
     const std::size_t by = choose("--smooth-by", settings.smooth_by, {"absmax", "rms"});
@@ -166,7 +165,7 @@ QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
       plan_atom(checkpoint, plan, sources, need_stats("--method atom"), atom_options(settings));
       break;
     case 4:
-      if (uses_budget(settings)) {
+      if (parse_residual_rule(settings.residual).kind == ResidualRule::Kind::budget) {
         spread("--residual budget");
         plan.method = "arc";
       } else {
@@ -177,6 +176,7 @@ QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
       if (settings.smooth_by != "none") smooth();
       if (settings.residual != "none") spread("--method best");
       plan.method = "best";
+      for (PlannedInput& input : plan.inputs) input.transform.info.method = "best";
       break;
     default:
       break;
@@ -187,7 +187,11 @@ QuantizePlan make(const PlanSettings& user, const Checkpoint& checkpoint,
   if (rounding == Rounding::search)
     plan_importance(checkpoint, plan, sources, need_stats("--rounding search"), residuals);
   if (rounding == Rounding::feedback) {
-    check_feedback(plan, sources);
+    check_feedback(plan, config);
+    if (!(settings.damping > 0 && settings.damping <= 1) ||
+        !(settings.match_output >= 0 && settings.match_output <= 1))
+      fail_input("--damping is {} and --match-output {}, expected above 0 up to 1, and 0 to 1",
+                 settings.damping, settings.match_output);
     need_text("--rounding feedback");
     plan.feedback = {.samples = settings.samples.samples,
                      .seq_len = settings.samples.seq_len,
@@ -214,7 +218,7 @@ PlannedModel::PlannedModel(const PlanSettings& settings, ThreadPool& pool)
   sources = sources_of(linears);
   producers = producers_of(config);
   if (settings.plan.empty()) {
-    plan = make(settings, checkpoint, sources, producers, origin, samples, pool);
+    plan = make(settings, checkpoint, config, sources, producers, origin, samples, pool);
     check_tensors(checkpoint, config);
     origin.model = model_fingerprint(checkpoint, pool);
   } else {

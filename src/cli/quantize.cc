@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 
-#include "checkpoint/ecosystem.h"
 #include "checkpoint/export.h"
 #include "cli/commands.h"
 #include "cli/export_to.h"
@@ -80,17 +79,11 @@ void print_summary(const QuantizePlan& plan, const QuantizeSummary& summary) {
 }
 
 // What an export would refuse after all the work, where the plan shows it already.
-void check_exportable(const QuantizePlan& plan, const ExportTarget& target) {
-  for (const PlannedInput& input : plan.inputs) {
-    const InputInfo info = stored_input(input).info;
-    const bool gathers = target.to == "halfbyte-arc" && gathers_only(info);
-    if (changes_columns(info) && !gathers)
-      fail(ErrorKind::unsupported,
-           "{}: {} leaves its order, scale or number of columns to the engine, which --export {} cannot say; "
-           "use "
-           "--residual none, --fold all or a layout that can (halfbyte{})",
-           quote(input.name), info.method, target.to, gathers_only(info) ? ", halfbyte-arc" : "");
-  }
+void check_export(const PlannedModel& planned, const ExportTarget& target) {
+  const QuantizePlan& plan = planned.plan;
+  if (const auto format = find_export_format(target.to))
+    check_exportable(planned_quantization(planned.checkpoint, plan), *format,
+                     {.weights_only = target.weights_only});
   const auto& activations = plan.activations;
   if (!activations || target.weights_only || target.to == "gguf" || target.to == "halfbyte-arc") return;
   if (activations->spec.format != Format::nvfp4 || activations->scope != ActivationScope::fixed)
@@ -127,7 +120,7 @@ void run(const Options& options) {
     fail_input(
         "--resume goes with halfbyte's own layout; quantize so, and then \"halfbyte convert\" the result");
   if (!own) {
-    check_exportable(plan, target);
+    check_export(planned, target);
     check_export_target(target, inputs);
   }
   refuse_overwriting(target.out, inputs);

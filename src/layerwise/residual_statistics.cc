@@ -53,8 +53,7 @@ std::map<std::string, ResidualStatistics> residual_statistics(Model& model, cons
     const auto found = readers.find(name);
     if (found == readers.end()) return;
     InputTransform transform = unchanged_input(columns);
-    if (const auto input = std::ranges::find(plan.inputs, name, &PlannedInput::name);
-        input != plan.inputs.end()) {
+    if (const PlannedInput* input = find_input(plan, name)) {
       transform.scale = input->transform.scale;
       transform.info.scaled = !transform.scale.empty();
     }

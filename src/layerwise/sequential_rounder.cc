@@ -42,14 +42,14 @@ LinearTransform without_residual(const LinearTransform& transform) {
 
 }  // namespace
 
-void check_feedback(const QuantizePlan& plan, std::span<const LinearSource> linears) {
+void check_feedback(const QuantizePlan& plan, const ModelConfig& config) {
   for (const PlannedInput& input : plan.inputs)
     if (input.transform.info.outliers)
       fail_input("error feedback does not go with outlier channels in another format, which {} has",
                  input.name);
-  for (const LinearSource& linear : linears) {
+  for (const LinearInfo& linear : list_linears(config)) {
     const auto tensor = std::ranges::find(plan.tensors, linear.name + ".weight", &PlannedTensor::name);
-    if (linear.input == input_name(LinearInput::head, -1) && tensor != plan.tensors.end() && tensor->spec)
+    if (linear.input == LinearInput::head && tensor != plan.tensors.end() && tensor->spec)
       fail_input("error feedback covers the layers' linears only; leave {} alone (--keep {})", linear.name,
                  linear.name);
   }
@@ -67,10 +67,7 @@ SequentialRounder::SequentialRounder(const Checkpoint& checkpoint, const ModelCo
       folded_(folded_scales(checkpoint, plan, producers)),
       rope_(rope_inverse_frequencies(config.rope, config.head_dim)),
       rows_(static_cast<std::int64_t>(samples[0].size())) {
-  std::vector<LinearSource> sources;
-  for (const LinearInfo& linear : linears_)
-    sources.push_back({linear.name, input_name(linear.input, linear.layer)});
-  check_feedback(plan, sources);
+  check_feedback(plan, config);
   rope_.reserve(rows_);
   const auto count = static_cast<std::int64_t>(samples.size());
   const TensorView& embedding = *checkpoint.plain("model.embed_tokens.weight");
@@ -155,8 +152,7 @@ void SequentialRounder::load_layer() {
 std::shared_ptr<const LinearTransform> SequentialRounder::transform_of(const std::string& input) {
   if (input.empty()) return nullptr;
   if (transform_name_ != input) {
-    const auto planned = std::ranges::find(plan_.inputs, input, &PlannedInput::name);
-    LinearTransform transform{.input = stored_input(*planned), .residual = {}};
+    LinearTransform transform{.input = stored_input(*find_input(plan_, input)), .residual = {}};
     if (transform.input.info.residual) transform.residual = residual_positions(transform.input);
     transform_ = std::make_shared<const LinearTransform>(std::move(transform));
     transform_name_ = input;

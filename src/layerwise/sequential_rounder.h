@@ -18,7 +18,7 @@
 namespace halfbyte {
 
 // Throws bad_input for what error feedback does not cover: linears outside the layers, outlier channels.
-void check_feedback(const QuantizePlan& plan, std::span<const LinearSource> linears);
+void check_feedback(const QuantizePlan& plan, const ModelConfig& config);
 
 // Of a plan with Rounding::feedback. Inside a layer the inputs come in the order q k v, o, gate up, down.
 //

@@ -35,6 +35,7 @@ std::int64_t rule_count(std::span<const float> absmax, const ResidualRule& rule)
     case ResidualRule::Kind::fixed:
       return std::min(channels, static_cast<std::int64_t>(rule.value));
     case ResidualRule::Kind::percent:
+    case ResidualRule::Kind::budget:
       break;
   }
   return static_cast<std::int64_t>(0.01 * rule.value * static_cast<double>(channels));
@@ -48,10 +49,11 @@ ResidualRule parse_residual_rule(std::string_view text) {
     ResidualRule rule;
     double smallest, largest;
   };
-  constexpr std::array<Known, 4> kKnown{{{"tau", {ResidualRule::Kind::tau, 3}, 0, 30},
+  constexpr std::array<Known, 5> kKnown{{{"tau", {ResidualRule::Kind::tau, 3}, 0, 30},
                                          {"energy", {ResidualRule::Kind::energy, 95}, 0, 100},
                                          {"fixed", {ResidualRule::Kind::fixed, 64}, 0, 1 << 24},
-                                         {"percent", {ResidualRule::Kind::percent, 5}, 0, 100}}};
+                                         {"percent", {ResidualRule::Kind::percent, 5}, 0, 100},
+                                         {"budget", {ResidualRule::Kind::budget, 5}, 0, 50}}};
   const std::size_t equals = text.find('=');
   for (const Known& known : kKnown) {
     if (text.substr(0, equals) != known.name) continue;
@@ -65,8 +67,10 @@ ResidualRule parse_residual_rule(std::string_view text) {
                  known.largest, known.name);
     return rule;
   }
-  fail_input("--residual is {}, expected tau=3, energy=95, fixed=64 or percent=5 (with numbers of your own)",
-             quote(text));
+  fail_input(
+      "--residual is {}, expected tau=3, energy=95, fixed=64, percent=5 or budget=5 (with numbers of your "
+      "own)",
+      quote(text));
 }
 
 std::int64_t residual_channels(std::span<const float> absmax, const ArcOptions& options, std::int64_t block) {
@@ -110,6 +114,10 @@ void plan_arc(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const 
               const CalibrationStats& stats, const ArcOptions& options) {
   if (!(options.cap_percent >= 0 && options.cap_percent <= 100))
     fail_input("--cap-percent is {}, expected 0 to 100", options.cap_percent);
+  if (options.rule.kind == ResidualRule::Kind::budget)
+    fail_input(
+        "--residual budget goes by calibration text and is for quantize and plan; expected tau=3, energy=95, "
+        "fixed=64 or percent=5");
   if (!plan.activations)
     fail_input("--method arc corrects the rounding of activations: give --activations same or a format");
   plan.method = "arc";

@@ -19,12 +19,13 @@ struct ResidualRule {
     energy,   // the largest channels that together hold at most value percent of the sum of absmax
     fixed,    // value channels
     percent,  // value percent of K, rounded down
+    budget,   // spread over the model, value percent of all weights' bytes (residual_budget.h; not by absmax)
   };
   Kind kind = Kind::tau;
   double value = 3;
 };
 
-// "tau", "tau=2", "energy=95", "fixed=64", "percent=5"; a missing value is 3, 95, 64, 5.
+// "tau", "tau=2", "energy=95", "fixed=64", "percent=5", "budget=5"; a missing value is 3, 95, 64, 5, 5.
 ResidualRule parse_residual_rule(std::string_view text);
 
 struct ArcOptions {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "core/fail.h"
 #include "io/text.h"
@@ -42,6 +43,15 @@ std::optional<Rounding> find_rounding(std::string_view name) {
   const auto found = std::ranges::find(kRoundings, name);
   if (found == kRoundings.end()) return std::nullopt;
   return static_cast<Rounding>(found - kRoundings.begin());
+}
+
+const PlannedInput* find_input(const QuantizePlan& plan, std::string_view name) {
+  const auto found = std::ranges::find(plan.inputs, name, &PlannedInput::name);
+  return found == plan.inputs.end() ? nullptr : &*found;
+}
+
+PlannedInput* find_input(QuantizePlan& plan, std::string_view name) {
+  return const_cast<PlannedInput*>(find_input(std::as_const(plan), name));
 }
 
 bool matches_linear(std::string pattern, const std::string& linear) {

@@ -90,6 +90,10 @@ struct FormatRule {
   std::optional<ActivationSpec> activations;
 };
 
+// The planned input of that name, or null where no method changes it.
+const PlannedInput* find_input(const QuantizePlan& plan, std::string_view name);
+PlannedInput* find_input(QuantizePlan& plan, std::string_view name);
+
 struct PlanOptions {
   QuantSpec weights;
   std::optional<ActivationSpec> activations;

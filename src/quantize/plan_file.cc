@@ -105,8 +105,9 @@ void parse_rounding(const Json& json, QuantizePlan& plan, const std::string& whe
     feedback.seq_len = json_int64(json, "seq_len", where);
     const std::int64_t seed = json_int64(json, "seed", where);
     feedback.seed = static_cast<std::uint64_t>(seed);
-    feedback.damping = json_optional_double(json, "damping", where).value_or(feedback.damping);
-    feedback.match_output = json_optional_double(json, "match_output", where).value_or(0);
+    // Where one is missing the check below refuses it.
+    feedback.damping = json_optional_double(json, "damping", where).value_or(NAN);
+    feedback.match_output = json_optional_double(json, "match_output", where).value_or(NAN);
     const std::string of = json_string(json, "damping_of", where);
     if (of != "mean" && of != "each")
       fail_input("{}: damping_of is {}, expected \"mean\" or \"each\"", where, quote(of));

@@ -29,11 +29,6 @@ std::vector<double> column_squares(const TensorView& weight, ThreadPool& pool) {
   return sums;
 }
 
-PlannedInput* find_input(QuantizePlan& plan, const std::string& name) {
-  const auto found = std::ranges::find(plan.inputs, name, &PlannedInput::name);
-  return found == plan.inputs.end() ? nullptr : &*found;
-}
-
 // Inputs whose every quantized reader has one format, and the plan's activations: the appended columns are there for all of
 // them, in whole blocks of each.
 std::vector<InputGroup> rounded_groups(const Checkpoint& checkpoint, QuantizePlan& plan,

@@ -1,22 +1,11 @@
 #include "quantize/search_rounder.h"
 
-#include <algorithm>
-
 #include "core/fail.h"
 #include "io/text.h"
 #include "quantize/methods.h"
 #include "quantize/scale_search.h"
 
 namespace halfbyte {
-
-namespace {
-
-const PlannedInput* find_input(const QuantizePlan& plan, const std::string& name) {
-  const auto found = std::ranges::find(plan.inputs, name, &PlannedInput::name);
-  return found == plan.inputs.end() ? nullptr : &*found;
-}
-
-}  // namespace
 
 void plan_importance(const Checkpoint& checkpoint, QuantizePlan& plan, std::span<const LinearSource> linears,
                      const CalibrationStats& stats,

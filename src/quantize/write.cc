@@ -76,29 +76,13 @@ class Writer {
  public:
   Writer(const Checkpoint& checkpoint, const QuantizePlan& plan, ThreadPool& pool, const Producers& producers,
          WeightRounder* rounder)
-      : checkpoint_(checkpoint), plan_(plan), pool_(pool), rounder_(rounder) {
-    quantization_.activations = plan.activations;
-    row_scales_ = folded_scales(checkpoint, plan, producers);
-    for (const PlannedInput& input : plan.inputs) {
-      inputs_.emplace(input.name, &input.transform);
-      quantization_.inputs.emplace(input.name, stored_input(input).info);
-    }
-    for (const PlannedTensor& tensor : plan.tensors) {
-      if (!tensor.spec) continue;
-      QuantizedInfo info{.spec = *tensor.spec,
-                         .shape = checkpoint.shape(tensor.name),
-                         .source = checkpoint.dtype(tensor.name)};
-      if (!tensor.input.empty()) {
-        const InputInfo& input = inputs_.at(tensor.input)->info;
-        info.shape[1] = input.width;
-        info.input = tensor.input;
-        info.outliers = input.outliers;
-        info.outlier_spec = input.outlier_spec;
-      }
-      info.own_activations = tensor.activations != plan.activations;
-      if (info.own_activations) info.activations = tensor.activations;
-      quantization_.tensors.emplace(tensor.name, std::move(info));
-    }
+      : checkpoint_(checkpoint),
+        plan_(plan),
+        pool_(pool),
+        rounder_(rounder),
+        quantization_(planned_quantization(checkpoint, plan)),
+        row_scales_(folded_scales(checkpoint, plan, producers)) {
+    for (const PlannedInput& input : plan.inputs) inputs_.emplace(input.name, &input.transform);
   }
 
   const HalfbyteQuantization& quantization() const { return quantization_; }
@@ -270,8 +254,8 @@ class Writer {
   ThreadPool& pool_;
   WeightRounder* rounder_;
   HalfbyteQuantization quantization_;
-  std::map<std::string, const InputTransform*> inputs_;
   std::map<std::string, std::vector<float>> row_scales_;  // by tensor
+  std::map<std::string, const InputTransform*> inputs_;
   std::map<std::string, float> group_scales_;
 };
 
@@ -284,6 +268,30 @@ InputTransform stored_input(const PlannedInput& input) {
     stored.scale.clear();
   }
   return stored;
+}
+
+HalfbyteQuantization planned_quantization(const Checkpoint& checkpoint, const QuantizePlan& plan) {
+  HalfbyteQuantization quantization;
+  quantization.activations = plan.activations;
+  for (const PlannedInput& input : plan.inputs)
+    quantization.inputs.emplace(input.name, stored_input(input).info);
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (!tensor.spec) continue;
+    QuantizedInfo info{.spec = *tensor.spec,
+                       .shape = checkpoint.shape(tensor.name),
+                       .source = checkpoint.dtype(tensor.name)};
+    if (!tensor.input.empty()) {
+      const InputInfo& input = quantization.inputs.at(tensor.input);
+      info.shape[1] = input.width;
+      info.input = tensor.input;
+      info.outliers = input.outliers;
+      info.outlier_spec = input.outlier_spec;
+    }
+    info.own_activations = tensor.activations != plan.activations;
+    if (info.own_activations) info.activations = tensor.activations;
+    quantization.tensors.emplace(tensor.name, std::move(info));
+  }
+  return quantization;
 }
 
 std::map<std::string, std::vector<float>> folded_scales(const Checkpoint& checkpoint,

@@ -36,6 +36,9 @@ Array<float> transform_weight(const TensorView& weight, const InputTransform& in
 // What is stored of an input, and so left to run time: a scale that a producer has taken in is not.
 InputTransform stored_input(const PlannedInput& input);
 
+// What the written checkpoint will say of itself.
+HalfbyteQuantization planned_quantization(const Checkpoint& checkpoint, const QuantizePlan& plan);
+
 // By tensor: what each of its rows (a norm: gains) is divided by, because inputs have folded their scales into it. Throws bad_input
 // where a plan folds into what does not compute the input.
 std::map<std::string, std::vector<float>> folded_scales(const Checkpoint& checkpoint,

@@ -4,10 +4,13 @@
 
 #include "checkpoint/ecosystem.h"
 #include "checkpoint/export.h"
+#include "tests/checkpoint/export_refusal.h"
 #include "tests/checkpoint/peer_files.h"
 
 namespace halfbyte {
 namespace {
+
+using test::refusal;
 
 const std::string kQ = "model.layers.0.self_attn.q_proj", kK = "model.layers.0.self_attn.k_proj",
                   kO = "model.layers.0.self_attn.o_proj";
@@ -86,15 +89,6 @@ void write_arc(const std::filesystem::path& dir, const Kind& kind) {
 
 void export_to(const std::filesystem::path& from, ExportFormat format, const std::filesystem::path& to) {
   export_checkpoint(Checkpoint(from), format, to, {});
-}
-
-std::string refusal(const std::filesystem::path& dir, ExportFormat format,
-                    const ExportOptions& options = {}) {
-  const test::Scratch scratch;
-  const std::string message =
-      test::message_of([&] { export_checkpoint(Checkpoint(dir), format, scratch.path(), options); });
-  EXPECT_EQ(scratch.entries(), 0u) << "something was written before the refusal: " << message;
-  return message;
 }
 
 TEST(ArcLayout, ComesBackByteForByte) {

@@ -5,10 +5,13 @@
 #include <set>
 
 #include "checkpoint/ecosystem.h"
+#include "tests/checkpoint/export_refusal.h"
 #include "tests/checkpoint/peer_files.h"
 
 namespace halfbyte {
 namespace {
+
+using test::refusal;
 
 const std::string kUp = "model.layers.0.mlp.up_proj";
 
@@ -23,15 +26,6 @@ class Exported {
   ExportSummary summary;
   std::optional<Checkpoint> checkpoint;
 };
-
-std::string refusal(const std::filesystem::path& dir, ExportFormat format,
-                    const ExportOptions& options = {}) {
-  const test::Scratch scratch;
-  const std::string message =
-      test::message_of([&] { export_checkpoint(Checkpoint(dir), format, scratch.path(), options); });
-  EXPECT_EQ(scratch.entries(), 0u) << "something was written before the refusal: " << message;
-  return message;
-}
 
 void expect_same_values(const Checkpoint& a, const Checkpoint& b) {
   ASSERT_EQ(a.names(), b.names());

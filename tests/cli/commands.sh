@@ -86,6 +86,9 @@ refuse "a negative seed" "seed" "$tool" plan "$model" -o "$work/x.json" --format
 refuse "a plan with error feedback, without its text" "other calibration text" "$tool" quantize "$model" --plan "$work/best.json" -o "$work/x"
 refuse "feedback without text" "give --text" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --rounding feedback
 refuse "text for nothing" "--text does nothing" "$tool" quantize "$model" -o "$work/x" --format nvfp4 "${text[@]}"
+refuse "a budget with a rest" "budget=5x" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --activations same --method best --residual budget=5x "${text[@]}"
+refuse "damping that is no number" "damping is nan" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --rounding feedback --damping nan "${text[@]}"
+refuse "a budget for analyze" "for quantize and plan" "$tool" analyze "$model" --stats "$work/stats.safetensors" --text "$work/text" --windows 1 --seq-len 64 --methods arc --residual budget=5 -o "$work/x.json"
 refuse "a bad budget" "budget" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --activations same --method best --residual budget=x "${text[@]}"
 refuse "--four-six and a search" "tries both" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --four-six --rounding search "${text[@]}"
 for idle in "--alpha 0.4" "--outliers 3" "--residual tau" "--hadamard-block 8" "--stats $work/stats.safetensors" "--analysis $work/plan.json" "--weights-only" "--activation-scope token"; do
