@@ -42,9 +42,11 @@ endfunction()
 if(HALFBYTE_CUDA)
   file(GLOB_RECURSE device_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.cu
        ${PROJECT_SOURCE_DIR}/src/ops/*.cu)
-  add_library(halfbyte_cuda STATIC ${PROJECT_SOURCE_DIR}/src/device/cuda/status.cc)
+  add_library(halfbyte_cuda STATIC ${PROJECT_SOURCE_DIR}/src/device/cuda/status.cc
+                                   ${PROJECT_SOURCE_DIR}/src/device/cuda/library.cc
+                                   ${PROJECT_SOURCE_DIR}/src/device/cuda/cublas.cc)
   halfbyte_cuda_sources(halfbyte_cuda ${device_sources})
-  target_link_libraries(halfbyte_cuda PUBLIC halfbyte_formats CUDA::cudart_static)
+  target_link_libraries(halfbyte_cuda PUBLIC halfbyte_formats CUDA::cudart_static ${CMAKE_DL_LIBS})
   target_compile_definitions(halfbyte_cuda PUBLIC HALFBYTE_CUDA=1)
 else()
   add_library(halfbyte_cuda STATIC ${PROJECT_SOURCE_DIR}/src/device/cuda/status.cc
@@ -63,6 +65,7 @@ if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
     ${source}/core/thread_pool.cc ${source}/formats/formats.cc ${source}/formats/quantized_tensor.cc
     ${source}/ops/quantize/reference.cc ${source}/ops/quantize/double_quant.cc ${source}/ops/dequantize/reference.cc
     ${source}/ops/dequantize/cuda.cc ${source}/ops/quantize/cuda.cc ${source}/device/cuda/status.cc
+    ${source}/device/cuda/library.cc ${source}/device/cuda/cublas.cc
     ${source}/ops/matmul_w4a16/cuda.cc ${source}/ops/matmul_w4a16/pack.cc ${source}/ops/matmul_w4a16/reference.cc
     ${bench}/gpu/harness.cc)
   halfbyte_cuda_sources(halfbyte_gpu_common ${bench}/gpu/kernels.cu)

@@ -1,4 +1,5 @@
 // Takes the place of the .cu files in a build without CUDA: there is no device, and nothing is launched.
+#include "device/cuda/cublas.h"
 #include "device/cuda/device.h"
 #include "ops/dequantize/launch.h"
 #include "ops/matmul_w4a16/launch.h"
@@ -10,6 +11,13 @@ bool built() { return false; }
 bool available() { return false; }
 std::optional<DeviceInfo> device_info() { return std::nullopt; }
 StatusText status_text(int) { return {"no CUDA", "built without CUDA", false}; }
+
+struct Cublas::State {};
+Cublas::Cublas(CublasSums) { require_device("a product of unquantized matrices"); }
+Cublas::~Cublas() = default;
+bool Cublas::found() { return false; }
+int Cublas::version() const { return 0; }
+void Cublas::matmul(const CublasMatmul&, Stream) {}
 
 int launch_dequantize_flat(const DequantizeParams&, DType, bool, const LaunchShape&, Stream) { return 1; }
 int launch_dequantize_rows(const DequantizeParams&, DType, Stream) { return 1; }
