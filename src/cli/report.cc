@@ -20,6 +20,7 @@ namespace {
 struct Options {
   std::vector<std::string> inputs;
   std::string out;
+  bool chain = false;
 };
 
 using Render = std::string (*)(const Document&);
@@ -55,9 +56,11 @@ void run(const Options& options) {
     check_output_file(options.out,
                       std::vector<std::filesystem::path>(options.inputs.begin(), options.inputs.end()));
   }
-  const ReportInputs inputs = read_inputs(options.inputs);
+  ReportInputs inputs = read_inputs(options.inputs);
+  inputs.chain = options.chain;
   if (!inputs.evals.empty()) fmt::print("{}", render_text(result_table(inputs.evals)));
-  if (render) write_text_file(options.out, render(make_report(inputs)));
+  const Document document = make_report(inputs);
+  if (render) write_text_file(options.out, render(document));
 }
 
 }  // namespace
@@ -73,6 +76,8 @@ void add_report(CLI::App& app) {
   command->add_option(
       "-o,--output", options->out,
       "Write the report: NAME.html is one page with charts that loads nothing, NAME.md Markdown");
+  command->add_flag("--chain", options->chain,
+                    "The evaluations, in the order given, each add one thing: show what each takes off KL");
   command->footer(
       "Examples:\n  halfbyte report bf16.json nf4.json nvfp4.json -o report.md\n"
       "  halfbyte report bf16.json nvfp4.json analysis.json bf16 nvfp4 -o report.html");

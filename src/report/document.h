@@ -26,7 +26,8 @@ struct Series {
 };
 
 struct Chart {
-  enum class Kind { line, bar, stacked, scatter };  // stacked: horizontal bars
+  // stacked: horizontal bars; waterfall: one series, each bar from the value before (the first from 0) to its own
+  enum class Kind { line, bar, stacked, scatter, waterfall };
   Kind kind = Kind::line;
   std::string title, x_label, y_label;
   bool log_y = false;                   // values that are not positive are left out

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <tuple>
 
 namespace halfbyte {
 
@@ -26,6 +27,13 @@ EvalRow parse_eval(const Json& json, const std::string& file) {
   row.reference = json_optional_string(json, "reference", file);
   row.threads = json_optional_int64(json, "threads", file);
   return row;
+}
+
+bool same_protocol(const EvalRow& a, const EvalRow& b) {
+  const auto of = [](const EvalRow& row) {
+    return std::tie(row.text, row.protocol, row.windows, row.seq_len, row.tokens);
+  };
+  return of(a) == of(b);
 }
 
 std::string short_name(const std::string& path) {

@@ -24,6 +24,9 @@ struct EvalRow {
 // Throws bad_input, naming the file and the key, where it is not what eval --json writes.
 EvalRow parse_eval(const Json& json, const std::string& file);
 
+// Whether both scored one text, cut alike: only then are their figures compared.
+bool same_protocol(const EvalRow& a, const EvalRow& b);
+
 // The last part of a model's path.
 std::string short_name(const std::string& path);
 

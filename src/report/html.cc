@@ -23,6 +23,8 @@ const char* kind_name(Chart::Kind kind) {
       return "bar";
     case Chart::Kind::stacked:
       return "stacked";
+    case Chart::Kind::waterfall:
+      return "waterfall";
     case Chart::Kind::scatter:
       break;
   }

@@ -21,6 +21,7 @@ Document make_report(const ReportInputs& inputs) {
   if (!inputs.analyses.empty()) add(counted(inputs.analyses.size(), "analysis", "analyses"));
   if (!inputs.checkpoints.empty()) add(counted(inputs.checkpoints.size(), "checkpoint", "checkpoints"));
   add_results(inputs, document);
+  add_ingredients(inputs, document);
   add_diagnostics(inputs, document);
   add_provenance(inputs, document);
   return document;

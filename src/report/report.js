@@ -52,18 +52,19 @@
     const line = style.getPropertyValue("--line").trim();
     const scatter = chart.kind === "scatter";
     const flat = chart.kind === "stacked";
+    const fall = chart.kind === "waterfall";
     const axis = (label, extra) => ({
       title: { display: Boolean(label), text: label, color: soft },
-      ticks: { color: soft, maxRotation: chart.kind === "bar" ? 50 : 0, autoSkipPadding: 12 },
+      ticks: { color: soft, maxRotation: chart.kind === "bar" || fall ? 50 : 0, autoSkipPadding: 12 },
       grid: { color: (context) => (context.tick?.label === "" ? "transparent" : line), borderColor: line },
       ...extra,
     });
     const logarithmic = chart.logY && { type: "logarithmic", ticks: { color: soft, autoSkip: false, callback: logTick } };
     const datasets = chart.series.map((series, i) => ({
       label: series.name,
-      data: scatter ? series.y.map((y, k) => ({ x: series.x[k], y })) : chart.logY ? series.y.map((y) => (y > 0 ? y : null)) : series.y,
+      data: fall ? series.y.map((y, k) => [k ? series.y[k - 1] : 0, y]) : scatter ? series.y.map((y, k) => ({ x: series.x[k], y })) : chart.logY ? series.y.map((y) => (y > 0 ? y : null)) : series.y,
       borderColor: colour(i),
-      backgroundColor: colour(i),
+      backgroundColor: fall ? series.y.map((y, k) => colour(k === 0 ? 0 : y > series.y[k - 1] ? 1 : 2)) : colour(i),
       pointStyle: shapes[i % shapes.length],
       pointRadius: scatter ? 6 : chart.categories.length > 40 ? 0 : 2.5,
       pointHoverRadius: scatter ? 8 : 5,
@@ -97,7 +98,7 @@
               label: (item) =>
                 scatter
                   ? `${item.dataset.label}: ${short(item.parsed.y)} at ${short(item.parsed.x)} ${chart.xLabel}`
-                  : `${item.dataset.label}: ${short(flat ? item.parsed.x : item.parsed.y)}`,
+                  : `${item.dataset.label}: ${short(fall ? chart.series[0].y[item.dataIndex] : flat ? item.parsed.x : item.parsed.y)}`,
             },
           },
         },

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "report/report.h"
 
@@ -10,16 +9,11 @@ namespace halfbyte {
 
 namespace {
 
-// Only figures of one text, cut alike, are compared with each other.
-auto protocol_of(const EvalRow& row) {
-  return std::tie(row.text, row.protocol, row.windows, row.seq_len, row.tokens);
-}
-
 std::vector<std::vector<EvalRow>> groups_of(const std::vector<EvalRow>& evals) {
   std::vector<std::vector<EvalRow>> groups;
   for (const EvalRow& row : evals) {
-    const auto group = std::ranges::find_if(
-        groups, [&](const auto& rows) { return protocol_of(rows.front()) == protocol_of(row); });
+    const auto group =
+        std::ranges::find_if(groups, [&](const auto& rows) { return same_protocol(rows.front(), row); });
     if (group == groups.end())
       groups.push_back({row});
     else

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "halfbyte/error.h"
 #include "io/json.h"
 #include "report/assets.h"
 #include "report/escape.h"
@@ -82,6 +83,41 @@ TEST(Html, HasEverySectionWithData) {
   // Every chart has its figures as a table too.
   EXPECT_EQ(occurrences(html, "<summary>Figures</summary>"), charts.size());
   EXPECT_EQ(tag_error(markup_of(html)), "");
+}
+
+TEST(Html, AChainSaysWhatEachStepTakesOff) {
+  ReportInputs inputs = test::sample_inputs();
+  inputs.chain = true;
+  CheckpointCard rtn{.dir = "nvfp4",
+                     .weights = "",
+                     .activations = "",
+                     .precisions = {},
+                     .tool = "",
+                     .options = {},
+                     .checksums = {}},
+      arc = rtn;
+  arc.dir = "arc";
+  rtn.options = {{"method", "rtn"}, {"keep", "lm_head"}};
+  arc.options = {{"method", "arc"}, {"keep", "lm_head"}, {"residual", "tau=3"}};
+  inputs.checkpoints = {rtn, arc};
+  std::string text = render_markdown(make_report(inputs));
+  text = text.substr(text.find("## What each step gives"));
+  text = text.substr(0, text.find("##", 2));
+  std::erase(text, ' ');
+  EXPECT_NE(text.find("whatchanged"), std::string::npos);
+  EXPECT_NE(text.find("|nvfp4|0.4800|-|-|43.800|"), std::string::npos) << text;
+  EXPECT_NE(text.find("|arc|0.3100|0.1700|35.4|36.200|"), std::string::npos) << text;
+  EXPECT_NE(text.find("methodrtn-"), std::string::npos) << text;
+  EXPECT_NE(text.find("residualtau=3"), std::string::npos) << text;
+  EXPECT_EQ(text.find("keep"), std::string::npos) << "what is alike is no change";
+  EXPECT_NE(charts_of(render_html(make_report(inputs))).find("waterfall"), std::string::npos);
+
+  inputs.evals[2].windows = 4;
+  EXPECT_THROW(make_report(inputs), Error) << "evaluations of other windows";
+  inputs.evals.pop_back();
+  EXPECT_THROW(make_report(inputs), Error) << "one evaluation with a KL makes no chain";
+  inputs.chain = false;
+  EXPECT_EQ(render_html(make_report(inputs)).find("id=\"ingredients\""), std::string::npos);
 }
 
 TEST(Html, LeavesOutSectionsWithoutData) {
