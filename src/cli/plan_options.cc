@@ -192,8 +192,8 @@ PlanSettings with_best(PlanSettings s) {
   unless_given("--samples", s.samples.samples,
                std::int64_t{quality == 0   ? 16
                             : quality == 2 ? 128
-                            : two_runs     ? 24
-                                           : 32});
+                            : two_runs     ? 40
+                                           : 48});
   return s;
 }
 
@@ -282,7 +282,7 @@ void add_plan_settings(CLI::App& command, PlanSettings& s, bool with_plan) {
   add("--match-output", s.match_output,
       "feedback: how far weights first move to what repairs the outputs that came before, 0 to 1");
   add("--quality", s.quality, "best: fast (no error feedback), default or max");
-  add("--samples", s.samples.samples, "Samples of the text (best: 16, 24 or 32, 128 by quality)")
+  add("--samples", s.samples.samples, "Samples of the text (best: 16, 40 or 48, 128 by quality)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
   add("--seq-len", s.samples.seq_len, "Tokens a sample")->check(CLI::Range(2, 1 << 20));
   add("--seed", s.samples.seed, "Of the shuffle that picks the samples")

@@ -24,11 +24,6 @@ Linear& place_in(Layer& layer, const std::string& linear) {
                             : layer.down;
 }
 
-void add(std::vector<double>& total, const std::vector<float>& part) {
-  total.resize(part.size());
-  for (std::size_t i = 0; i < part.size(); ++i) total[i] += static_cast<double>(part[i]);
-}
-
 // The same input in the original model: scaled and gathered, without residual columns.
 LinearTransform without_residual(const LinearTransform& transform) {
   LinearTransform original = transform;
@@ -57,12 +52,13 @@ void check_feedback(const QuantizePlan& plan, const ModelConfig& config) {
 
 SequentialRounder::SequentialRounder(const Checkpoint& checkpoint, const ModelConfig& config,
                                      const QuantizePlan& plan, const Producers& producers,
-                                     const SampleSet& samples, ThreadPool& pool)
+                                     const SampleSet& samples, ThreadPool& pool, Arithmetic arithmetic)
     : checkpoint_(checkpoint),
       config_(config),
       plan_(plan),
       samples_(samples),
       pool_(pool),
+      arithmetic_(arithmetic),
       linears_(list_linears(config)),
       folded_(folded_scales(checkpoint, plan, producers)),
       rope_(rope_inverse_frequencies(config.rope, config.head_dim)),
@@ -228,7 +224,7 @@ void SequentialRounder::step() {
       values = Array<float>(rows_ * kv_size);
     }
     if (place_ == mlp) stream->product = Array<float>(count * rows_ * products);
-    LayerStages stages(config_, rope_, rows_, 0, clipping_, pool_);
+    LayerStages stages(config_, rope_, rows_, 0, clipping_, pool_, arithmetic_);
     for (std::int64_t sample = 0; sample < count; ++sample) {
       float* x = stream->x.data() + sample * rows_ * config_.hidden;
       const float* input = input_of(*stream, stages, sample);
@@ -261,6 +257,43 @@ void SequentialRounder::advance_to(const LinearInfo& info) {
   while (layer_ < info.layer || place_ != info.input) step();
 }
 
+// total += x^T x of one sample.
+void SequentialRounder::add_moment(const float* x, std::int64_t columns, std::vector<double>& total) {
+  part_.resize(static_cast<std::size_t>(columns * columns));
+  if (arithmetic_ == Arithmetic::bf16) {
+    right_.assign(x, rows_, columns, pool_);
+    matmul_bf16_transposed(right_, right_, part_.data(), pool_);
+  } else {
+    second_moment(x, rows_, columns, part_.data(), pool_);
+  }
+  add_part(total);
+}
+
+// total += y^T x of one sample.
+void SequentialRounder::add_cross_moment(const float* y, const float* x, std::int64_t columns,
+                                         std::vector<double>& total) {
+  part_.resize(static_cast<std::size_t>(columns * columns));
+  if (arithmetic_ == Arithmetic::bf16) {
+    left_.assign(y, rows_, columns, pool_);
+    right_.assign(x, rows_, columns, pool_);
+    matmul_bf16_transposed(left_, right_, part_.data(), pool_);
+  } else {
+    cross_moment(y, x, rows_, columns, part_.data(), pool_);
+  }
+  add_part(total);
+}
+
+void SequentialRounder::add_part(std::vector<double>& total) {
+  total.resize(part_.size());
+  constexpr std::int64_t kPiece = 1 << 16;
+  const auto size = static_cast<std::int64_t>(part_.size());
+  pool_.parallel_for(ceil_div(size, kPiece), [&](std::int64_t piece) {
+    const auto last = static_cast<std::size_t>(std::min(size, (piece + 1) * kPiece));
+    for (auto i = static_cast<std::size_t>(piece * kPiece); i < last; ++i)
+      total[i] += static_cast<double>(part_[i]);
+  });
+}
+
 void SequentialRounder::prepare(const LinearInfo& info, const Weight& weight, const Linear& linear) {
   const std::string name = input_name(info.input, info.layer);
   if (prepared_.input == name && prepared_.transform == linear.transform.get() &&
@@ -272,10 +305,9 @@ void SequentialRounder::prepare(const LinearInfo& info, const Weight& weight, co
                                          : std::span<const std::int32_t>{};
   std::vector<double> moment, before,
       cross;  // of what is multiplied; of it before rounding; of the original by that
-  std::vector<float> part;
   Array<float> changed_buffer, rounded_buffer, original_buffer;
-  LayerStages stages(config_, rope_, rows_, 0, clipping_, pool_),
-      other(config_, rope_, rows_, 0, clipping_, pool_);
+  LayerStages stages(config_, rope_, rows_, 0, clipping_, pool_, arithmetic_),
+      other(config_, rope_, rows_, 0, clipping_, pool_, arithmetic_);
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(samples_.size()); ++i) {
     const float* changed =
         change_input(input_of(quantized_, stages, i), rows_, transform, changed_buffer, pool_);
@@ -285,26 +317,19 @@ void SequentialRounder::prepare(const LinearInfo& info, const Weight& weight, co
     if (follows_original()) {
       const float* original =
           change_input(input_of(original_, other, i), rows_, transform, original_buffer, pool_);
-      part.resize(static_cast<std::size_t>(main * main));
-      cross_moment(original, changed, rows_, main, part.data(), pool_);
-      add(cross, part);
-      if (linear.activations) {
-        second_moment(changed, rows_, main, part.data(), pool_);
-        add(before, part);
-      }
+      add_cross_moment(original, changed, main, cross);
+      if (linear.activations) add_moment(changed, main, before);
     }
-    part.resize(static_cast<std::size_t>(width * width));
-    second_moment(rounded, rows_, width, part.data(), pool_);
-    add(moment, part);
+    add_moment(rounded, width, moment);
   }
   const double tokens = static_cast<double>(samples_.size()) * static_cast<double>(rows_);
-  part.resize(moment.size());
-  for (std::size_t i = 0; i < moment.size(); ++i) part[i] = static_cast<float>(moment[i] / tokens);
+  part_.resize(moment.size());
+  for (std::size_t i = 0; i < moment.size(); ++i) part_[i] = static_cast<float>(moment[i] / tokens);
   prepared_.input = name;
   prepared_.transform = linear.transform.get();
   prepared_.activations = linear.activations;
   prepared_.feedback = std::make_unique<ErrorFeedback>(
-      part, main, width - main,
+      part_, main, width - main,
       GptqOptions{.damping = plan_.feedback.damping,
                   .kind = plan_.feedback.mean_damping ? DampingKind::mean : DampingKind::relative,
                   .name = name},

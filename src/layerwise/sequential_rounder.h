@@ -24,13 +24,14 @@ void check_feedback(const QuantizePlan& plan, const ModelConfig& config);
 //
 // Memory: for every calibration token hidden + heads * head_dim floats, and intermediate ones where that is at most 1 GiB (else they
 // are computed twice), all of it twice with match_output; one layer's weights in float32 (twice with match_output); the moments of
-// one input, 8 bytes for each of its (K + S)^2 pairs, some times over. Float
-// products sum as the forward pass does: the same bytes for any number of threads, on one instruction set.
+// one input, 8 bytes for each of its (K + S)^2 pairs, some times over. Text runs through linears and into moments rounded to BF16,
+// which engines do too. The same bytes for any number of threads, on one instruction set.
 class SequentialRounder : public WeightRounder {
  public:
-  // All of these must outlive it. Throws bad_input for a token outside the vocabulary.
+  // All of these must outlive it. Throws bad_input for a token outside the vocabulary. Arithmetic::f32: without that rounding.
   SequentialRounder(const Checkpoint& checkpoint, const ModelConfig& config, const QuantizePlan& plan,
-                    const Producers& producers, const SampleSet& samples, ThreadPool& pool);
+                    const Producers& producers, const SampleSet& samples, ThreadPool& pool,
+                    Arithmetic arithmetic = Arithmetic::bf16);
   ~SequentialRounder() override;
 
   std::vector<std::string> order() const override;
@@ -67,6 +68,9 @@ class SequentialRounder : public WeightRounder {
   std::shared_ptr<const LinearTransform> transform_of(const std::string& input);
   bool keeps_products() const;
   const float* input_of(Stream& stream, LayerStages& stages, std::int64_t sample);
+  void add_moment(const float* x, std::int64_t columns, std::vector<double>& total);
+  void add_cross_moment(const float* y, const float* x, std::int64_t columns, std::vector<double>& total);
+  void add_part(std::vector<double>& total);
   Array<float> plain(const std::string& name, const std::vector<float>* divisors = nullptr) const;
 
   const Checkpoint& checkpoint_;
@@ -74,6 +78,7 @@ class SequentialRounder : public WeightRounder {
   const QuantizePlan& plan_;
   const SampleSet& samples_;
   ThreadPool& pool_;
+  const Arithmetic arithmetic_;
   std::vector<LinearInfo> linears_;
   std::map<std::string, std::vector<float>> folded_;  // by tensor: divisors of its rows
   RopeTable rope_;
@@ -83,6 +88,8 @@ class SequentialRounder : public WeightRounder {
   LinearInput place_ = LinearInput::mlp_product;  // in that layer
   Stream quantized_, original_;
   Prepared prepared_;
+  Bf16Matrix left_, right_;  // scratch, as `part_` is: moments of one sample
+  std::vector<float> part_;
   std::string transform_name_;
   std::shared_ptr<const LinearTransform> transform_;
 };

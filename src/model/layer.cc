@@ -78,13 +78,14 @@ void SharedInput::count_clipped(const float* changed, const InputInfo& info) {
 }
 
 LayerStages::LayerStages(const ModelConfig& config, const RopeTable& rope, std::int64_t rows,
-                         std::int64_t first, ClippingCounts& counts, ThreadPool& pool)
+                         std::int64_t first, ClippingCounts& counts, ThreadPool& pool, Arithmetic arithmetic)
     : config_(config),
       rope_(rope),
       rows_(rows),
       first_(first),
       counts_(counts),
       pool_(pool),
+      arithmetic_(arithmetic),
       normed_(rows * config.hidden),
       q_(rows * config.heads * config.head_dim),
       attended_(q_.size()),
@@ -97,14 +98,21 @@ SharedInput LayerStages::input(const float* x, std::int64_t columns) {
 }
 
 void LayerStages::multiply(const Linear& linear, SharedInput& input, float* out) {
+  const float* x = input.for_linear(linear);
+  const float* bias = linear.bias.size() ? linear.bias.data() : nullptr;
+  if (arithmetic_ == Arithmetic::bf16) {
+    input_bf16_.assign(x, rows_, linear.in, pool_);
+    weight_bf16_.assign(linear.weight.data(), linear.out, linear.in, pool_);
+    return matmul_bf16(input_bf16_, weight_bf16_, bias, out, pool_);
+  }
   matmul_f32({.m = rows_,
               .n = linear.out,
               .k = linear.in,
-              .activation = input.for_linear(linear),
+              .activation = x,
               .activation_stride = linear.in,
               .weight = linear.weight.data(),
               .weight_stride = linear.in,
-              .bias = linear.bias.size() ? linear.bias.data() : nullptr,
+              .bias = bias,
               .out = out,
               .out_stride = linear.out},
              pool_);

@@ -12,6 +12,7 @@
 #include "core/tensor.h"
 #include "core/thread_pool.h"
 #include "model/config.h"
+#include "ops/matmul_bf16/op.h"
 #include "ops/rope/op.h"
 
 namespace halfbyte {
@@ -73,13 +74,16 @@ class SharedInput {
   const LinearTransform* transform_ = nullptr;
 };
 
+// What linears compute in: float32, or their inputs and weights rounded to BF16 first, which is faster.
+enum class Arithmetic : std::uint8_t { f32, bf16 };
+
 // The stages of a layer on `rows` rows that follow `first` others of their sequence. x [rows, hidden] is the residual stream. What
 // a stage returns lies in this object until the same stage of the next layer; each takes what the ones before it left.
 class LayerStages {
  public:
   // rope must hold first + rows positions.
   LayerStages(const ModelConfig& config, const RopeTable& rope, std::int64_t rows, std::int64_t first,
-              ClippingCounts& counts, ThreadPool& pool);
+              ClippingCounts& counts, ThreadPool& pool, Arithmetic arithmetic = Arithmetic::f32);
 
   // What q, k and v read, [rows, hidden].
   const float* attention_input(const Layer& layer, const float* x);
@@ -104,7 +108,9 @@ class LayerStages {
   std::int64_t rows_, first_;
   ClippingCounts& counts_;
   ThreadPool& pool_;
+  const Arithmetic arithmetic_;
   InputScratch scratch_;
+  Bf16Matrix input_bf16_, weight_bf16_;
   Array<float> normed_, q_, attended_, added_, gate_, up_;
 };
 

@@ -69,8 +69,8 @@ class SequentialRounderTest : public testing::TestWithParam<const char*> {
   }
 
   void write(const QuantizePlan& plan, const std::filesystem::path& out, ThreadPool& pool,
-             WriteOptions options = {}) {
-    SequentialRounder rounder(checkpoint_, config_, plan, producers_, samples_, pool);
+             WriteOptions options = {}, Arithmetic arithmetic = Arithmetic::bf16) {
+    SequentialRounder rounder(checkpoint_, config_, plan, producers_, samples_, pool, arithmetic);
     options.rounder = &rounder;
     write_quantized(checkpoint_, plan, out, pool, options, producers_);
   }
@@ -78,7 +78,7 @@ class SequentialRounderTest : public testing::TestWithParam<const char*> {
   // Runs the finished checkpoint over the same text and rounds every weight again by what its inputs are there.
   void check_against_own_inputs(const QuantizePlan& plan) {
     const test::Scratch out;
-    write(plan, out.path(), pool_);
+    write(plan, out.path(), pool_, {}, Arithmetic::f32);  // as the finished model computes
     const Checkpoint written(out.path());
     const auto folded = folded_scales(checkpoint_, plan, producers_);
     Model model = Model::load(out.path(), pool_);

@@ -1,11 +1,15 @@
 // The float32 ops of the forward pass against plain loops in double.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <random>
 #include <vector>
 
+#include "formats/bf16.h"
 #include "ops/attention/op.h"
+#include "ops/matmul_bf16/op.h"
+#include "ops/matmul_bf16/round.h"
 #include "ops/matmul_f32/config.h"
 #include "ops/matmul_f32/op.h"
 #include "ops/rms_norm/op.h"
@@ -68,6 +72,89 @@ TEST(MatmulF32, TilesCoverAnyShape) {
       EXPECT_LE(tile.m, m);
       EXPECT_LE(tile.n, n);
     }
+}
+
+// The rounded numbers, to be multiplied in double.
+std::vector<float> rounded(std::vector<float> x) {
+  for (float& value : x) value = round_to_bf16(value);
+  return x;
+}
+
+TEST(MatmulBf16, IsTheProductOfTheRoundedNumbers) {
+  const std::int64_t shapes[][3] = {{1, 1, 1},     {1, 257, 33},   {17, 5, 100},
+                                    {513, 30, 64}, {40, 1030, 17}, {3, 300, 576}};
+  ThreadPool pool1(1), pool4(4);
+  Bf16Matrix left, right;  // used again for every shape
+  for (const auto& [m, n, k] : shapes) {
+    const auto a = noise(m * k, 1), w = noise(n * k, 2), bias = noise(n, 3);
+    const auto exact_a = rounded(a), exact_w = rounded(w);
+    std::vector<float> expected(static_cast<std::size_t>(m * n)), one(expected), many(expected);
+    matmul_f32_reference({.m = m,
+                          .n = n,
+                          .k = k,
+                          .activation = exact_a.data(),
+                          .activation_stride = k,
+                          .weight = exact_w.data(),
+                          .weight_stride = k,
+                          .bias = bias.data(),
+                          .out = expected.data(),
+                          .out_stride = n});
+    left.assign(a.data(), m, k, pool4);
+    right.assign(w.data(), n, k, pool4);
+    matmul_bf16(left, right, bias.data(), one.data(), pool1);
+    matmul_bf16(left, right, bias.data(), many.data(), pool4);
+    EXPECT_LT(worst(expected, one), 1e-5 * std::sqrt(static_cast<double>(k)) * 4)
+        << m << " " << n << " " << k;
+    EXPECT_EQ(one, many) << "thread count changed the result";
+  }
+}
+
+TEST(MatmulBf16, RoundsAsTheCodecDoes) {
+  std::vector<float> x = noise(1000, 5);
+  for (const std::uint32_t bits : {0x3F808000u, 0x3F818000u, 0x7F7FFFFFu, 0x7F800000u, 0xFF800000u,
+                                   0x7FC00001u, 0xFFFFFFFFu, 0x80000000u, 0x00000001u, 0x00018000u})
+    x.insert(x.begin() + 37, bits_float(bits));
+  std::vector<std::uint16_t> codes(x.size());
+  for (std::int64_t n : {0, 1, 15, 16, 33, 1010}) {
+    codes.assign(codes.size(), 0xABCD);
+    encode_bf16_row(x.data(), codes.data(), n);
+    for (std::int64_t i = 0; i < n; ++i)
+      ASSERT_EQ(codes[static_cast<std::size_t>(i)], bf16_encode(x[static_cast<std::size_t>(i)])) << i;
+    if (n < 1010) {
+      ASSERT_EQ(codes[static_cast<std::size_t>(n)], 0xABCD);
+    }
+  }
+}
+
+TEST(MatmulBf16, TransposedProductsOfRowsAndOfThemselves) {
+  ThreadPool pool(2);
+  Bf16Matrix left, right;
+  for (const auto& [rows, m, n] :
+       std::vector<std::array<std::int64_t, 3>>{{1, 1, 1}, {7, 33, 5}, {40, 200, 450}, {100, 450, 193}}) {
+    const auto a = noise(rows * m, 1), b = noise(rows * n, 2);
+    const auto exact_a = rounded(a), exact_b = rounded(b);
+    left.assign(a.data(), rows, m, pool);
+    right.assign(b.data(), rows, n, pool);
+    std::vector<float> cross(static_cast<std::size_t>(m * n)), own(static_cast<std::size_t>(m * m));
+    matmul_bf16_transposed(left, right, cross.data(), pool);
+    matmul_bf16_transposed(left, left, own.data(), pool);
+    const auto at = [](const std::vector<float>& x, std::int64_t i) {
+      return static_cast<double>(x[static_cast<std::size_t>(i)]);
+    };
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (std::int64_t r = 0; r < rows; ++r) sum += at(exact_a, r * m + i) * at(exact_b, r * n + j);
+        ASSERT_NEAR(at(cross, i * n + j), sum, 1e-4) << rows << " " << i << " " << j;
+      }
+      for (std::int64_t j = 0; j < m; ++j) {
+        double sum = 0;
+        for (std::int64_t r = 0; r < rows; ++r) sum += at(exact_a, r * m + i) * at(exact_a, r * m + j);
+        ASSERT_NEAR(at(own, i * m + j), sum, 1e-4) << rows << " " << i << " " << j;
+        ASSERT_EQ(at(own, i * m + j), at(own, j * m + i));
+      }
+    }
+  }
 }
 
 TEST(Attention, MeetsTheReference) {

@@ -12,10 +12,10 @@ namespace halfbyte {
 namespace {
 
 // beta 1 adds to what out holds: the way the bias comes in.
-void sgemm(char trans_b, std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
-           const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+void sgemm(char trans_a, char trans_b, std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
+           std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
   omp_set_num_threads(1);  // per calling thread: the library must not start threads of its own inside a tile
-  const dnnl_status_t status = dnnl_sgemm('N', trans_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+  const dnnl_status_t status = dnnl_sgemm(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
   if (status == dnnl_out_of_memory) throw std::bad_alloc();
   if (status != dnnl_success)
     fail(ErrorKind::unsupported, "oneDNN refused a {} x {} x {} product (status {})", m, n, k,
@@ -30,8 +30,8 @@ void matmul_f32_serial(const MatmulF32& args) {
     for (std::int64_t i = 0; i < args.m; ++i)
       std::copy(args.bias, args.bias + args.n, args.out + i * args.out_stride);
   }
-  sgemm('T', args.m, args.n, args.k, args.activation, args.activation_stride, args.weight, args.weight_stride,
-        args.bias ? 1.0f : 0.0f, args.out, args.out_stride);
+  sgemm('N', 'T', args.m, args.n, args.k, args.activation, args.activation_stride, args.weight,
+        args.weight_stride, args.bias ? 1.0f : 0.0f, args.out, args.out_stride);
 }
 
 void matmul_f32(const MatmulF32& args, ThreadPool& pool) {
@@ -53,7 +53,12 @@ void matmul_f32(const MatmulF32& args, ThreadPool& pool) {
 
 void matmul_nn_serial(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride,
                       const float* b, std::int64_t b_stride, float* out, std::int64_t out_stride) {
-  sgemm('N', m, n, k, a, a_stride, b, b_stride, 0.0f, out, out_stride);
+  sgemm('N', 'N', m, n, k, a, a_stride, b, b_stride, 0.0f, out, out_stride);
+}
+
+void matmul_tn_serial(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride,
+                      const float* b, std::int64_t b_stride, float* out, std::int64_t out_stride) {
+  sgemm('T', 'N', m, n, k, a, a_stride, b, b_stride, 0.0f, out, out_stride);
 }
 
 }  // namespace halfbyte

@@ -34,4 +34,8 @@ void matmul_f32_reference(const MatmulF32& args);
 void matmul_nn_serial(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride,
                       const float* b, std::int64_t b_stride, float* out, std::int64_t out_stride);
 
+// One serial product of a transposed A, A[K,M] row-major, with B[K,N]: out[M,N] = A^T B; second moments.
+void matmul_tn_serial(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride,
+                      const float* b, std::int64_t b_stride, float* out, std::int64_t out_stride);
+
 }  // namespace halfbyte

@@ -1,0 +1,162 @@
+// The float32 product in tiles of 128 x 128, eight by eight a thread; for few rows, a warp a column.
+#include <cuda_runtime_api.h>
+
+#include "core/shape.h"
+#include "device/cuda/reduce.cuh"
+#include "device/cuda/widen.cuh"
+#include "ops/matmul_f32/cuda.h"
+
+namespace halfbyte::cuda {
+
+namespace {
+
+constexpr int kTile = 128, kDepth = 16, kThreads = 256;
+constexpr int kPadded = kTile + 4;  // rows of a transposed tile start at other banks
+
+// Four numbers along K; beyond the end of the row, zeros. `vectors`: rows begin at multiples of four numbers.
+template <class Stored>
+__device__ void load_four(const typename Stored::Bits* row, std::int64_t k, std::int64_t end, bool inside,
+                          bool vectors, float (&out)[4]) {
+  using Bits = typename Stored::Bits;
+  struct alignas(4 * sizeof(Bits)) Four {
+    Bits at[4];
+  };
+  if (vectors && inside && k + 4 <= end) {
+    const Four four = *reinterpret_cast<const Four*>(row + k);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[i] = Stored::widen(four.at[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[i] = inside && k + i < end ? Stored::widen(row[k + i]) : 0.0f;
+  }
+}
+
+// One operand's part of a tile: rows t / 4 and t / 4 + 64 of it, four columns each, transposed on the way to shared memory.
+template <class Stored>
+struct Side {
+  const typename Stored::Bits* rows[2];
+  bool inside[2], vectors;
+  float held[2][4];
+
+  __device__ Side(const void* base, std::int64_t stride, std::int64_t first, std::int64_t count) {
+    vectors = stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(base) % 16 == 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t row = first + threadIdx.x / 4 + 64 * i;
+      inside[i] = row < count;
+      rows[i] = static_cast<const typename Stored::Bits*>(base) + (inside[i] ? row : 0) * stride;
+    }
+  }
+  __device__ void fetch(std::int64_t k, std::int64_t end) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      load_four<Stored>(rows[i], k + threadIdx.x % 4 * 4, end, inside[i], vectors, held[i]);
+  }
+  __device__ void put(float (*tile)[kPadded]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) tile[threadIdx.x % 4 * 4 + j][threadIdx.x / 4 + 64 * i] = held[i][j];
+  }
+};
+
+// Rows 4 y to 4 y + 3 and the same 64 on.
+__device__ void read_eight(const float* tile, int y, float (&out)[8]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float4 four = *reinterpret_cast<const float4*>(tile + 64 * half + 4 * y);
+    out[4 * half] = four.x;
+    out[4 * half + 1] = four.y;
+    out[4 * half + 2] = four.z;
+    out[4 * half + 3] = four.w;
+  }
+}
+
+template <class Stored>
+__global__ void __launch_bounds__(kThreads, 2) multiply_tiles(const __grid_constant__ DeviceMatmulF32 p) {
+  __shared__ __align__(16) float a_tile[2][kDepth][kPadded];
+  __shared__ __align__(16) float w_tile[2][kDepth][kPadded];
+  const std::int64_t first_m = std::int64_t{blockIdx.y} * kTile, first_n = std::int64_t{blockIdx.x} * kTile;
+  Side<StoredF32> a(p.activation, p.activation_stride, first_m, p.m);
+  Side<Stored> w(p.weight, p.k, first_n, p.n);
+  const int y = threadIdx.x / 16, x = threadIdx.x % 16;
+  float sums[8][8] = {};
+  a.fetch(0, p.k);
+  w.fetch(0, p.k);
+  int stage = 0;
+  for (std::int64_t k = 0; k < p.k; k += kDepth, stage ^= 1) {
+    a.put(a_tile[stage]);
+    w.put(w_tile[stage]);
+    __syncthreads();  // one a step: the other stage's readers have passed the one before
+    if (k + kDepth < p.k) {
+      a.fetch(k + kDepth, p.k);
+      w.fetch(k + kDepth, p.k);
+    }
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      float left[8], right[8];
+      read_eight(a_tile[stage][d], y, left);
+      read_eight(w_tile[stage][d], x, right);
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums[i][j] = fmaf(left[i], right[j], sums[i][j]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const std::int64_t m = first_m + i / 4 * 64 + 4 * y + i % 4;
+    if (m >= p.m) continue;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const std::int64_t n = first_n + j / 4 * 64 + 4 * x + j % 4;
+      if (n >= p.n) continue;
+      float* out = p.out + m * p.out_stride + n;
+      *out = sums[i][j] + (p.bias ? p.bias[n] : 0.0f) + (p.accumulate ? *out : 0.0f);
+    }
+  }
+}
+
+// A warp a row of the weights and a row of activations.
+template <class Stored>
+__global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant__ DeviceMatmulF32 p) {
+  const std::int64_t n = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32, m = blockIdx.y;
+  if (n >= p.n) return;
+  const auto* weight = static_cast<const typename Stored::Bits*>(p.weight) + n * p.k;
+  const float* activation = p.activation + m * p.activation_stride;
+  const bool vectors = p.k % 4 == 0 && p.activation_stride % 4 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(p.activation) % 16 == 0;
+  float sum = 0.0f;
+#pragma unroll 4
+  for (std::int64_t k = threadIdx.x % 32 * 4; k < p.k; k += 128) {
+    float left[4], right[4];
+    load_four<StoredF32>(activation, k, p.k, true, vectors, left);
+    load_four<Stored>(weight, k, p.k, true, vectors, right);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum = fmaf(left[i], right[i], sum);
+  }
+  sum = warp_reduce(sum, Add{});
+  if (threadIdx.x % 32) return;
+  float* out = p.out + m * p.out_stride + n;
+  *out = sum + (p.bias ? p.bias[n] : 0.0f) + (p.accumulate ? *out : 0.0f);
+}
+
+}  // namespace
+
+int matmul_f32(const DeviceMatmulF32& args, Stream stream) {
+  if (args.m == 0 || args.n == 0) return cudaSuccess;
+  const auto m = static_cast<unsigned>(args.m);
+  const bool known = with_stored(args.dtype, [&](auto stored) {
+    using Stored = decltype(stored);
+    if (args.m <= 4)
+      multiply_rows<Stored>
+          <<<dim3(static_cast<unsigned>(ceil_div(args.n, kThreads / 32)), m), kThreads, 0, stream>>>(args);
+    else
+      multiply_tiles<Stored><<<dim3(static_cast<unsigned>(ceil_div(args.n, kTile)),
+                                    static_cast<unsigned>(ceil_div(args.m, kTile))),
+                               kThreads, 0, stream>>>(args);
+  });
+  return known ? cudaGetLastError() : cudaErrorInvalidValue;
+}
+
+}  // namespace halfbyte::cuda
