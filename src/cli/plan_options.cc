@@ -22,6 +22,15 @@ QuantSpec make_spec(const PlanSettings& settings, Format format) {
   return spec;
 }
 
+// Whether weights or inputs of some layer may be in a format of that name.
+bool uses(const PlanSettings& settings, std::string_view format) {
+  return settings.format.starts_with(format) || settings.activations.starts_with(format) ||
+         settings.bits_budget > 0 ||
+         std::ranges::any_of(settings.layer_formats, [&](const std::string& rule) {
+           return std::string_view(rule).substr(rule.rfind('=') + 1).starts_with(format);
+         });
+}
+
 }  // namespace
 
 std::size_t choose(std::string_view option, std::string_view value,
@@ -98,6 +107,14 @@ void refuse_idle_options(const PlanSettings& settings) {
         "format");
   if (given(settings, "--analysis") && !(settings.bits_budget > 0))
     fail_input("--analysis does nothing without --bits-budget");
+  for (const char* option : {"--samples", "--seq-len", "--seed"})
+    if (given(settings, option) && settings.text.empty())
+      fail_input("{} does nothing without --text or --jsonl", option);
+  for (const char* option : {"--global-scale", "--weight-scale"})
+    if (given(settings, option) && !uses(settings, "nvfp4"))
+      fail_input("{} does nothing where nothing is nvfp4", option);
+  if (given(settings, "--mx-scale") && !uses(settings, "mx"))
+    fail_input("--mx-scale does nothing where nothing is mxfp4 or mxfp8");
 }
 
 ArcOptions arc_options(const PlanSettings& settings) {

@@ -110,6 +110,10 @@ class Writer {
   void write(const PlannedTensor& tensor, Sink& sink) {
     const TensorView& view = *checkpoint_.plain(tensor.name);
     if (!tensor.spec) {
+      const bool floats = view.dtype == DType::f32 || view.dtype == DType::bf16 || view.dtype == DType::f16;
+      if (floats && !std::isfinite(tensor_absmax(view, pool_)))
+        fail_input("{}: {} holds a NaN or an infinity; the model is damaged, get it again",
+                   checkpoint_.files().path(), quote(tensor.name));
       const auto scale = row_scales_.find(tensor.name);
       if (scale == row_scales_.end())
         sink.append(tensor.name, view.data);

@@ -7,6 +7,7 @@
 
 #include "core/fail.h"
 #include "io/file.h"
+#include "io/output.h"
 #include "ops/quantize/op.h"
 #include "tests/support/scratch.h"
 
@@ -72,6 +73,37 @@ TEST(QuantizeRtn, WritesEachLinearAsItsOpQuantizesItAndTheRestAsItWas) {
   EXPECT_EQ(quantized, 13);  // three layers of seven, less layer 1 and one down_proj
   EXPECT_EQ(summary.precisions.at(to_string(spec)).tensors, 13);
   EXPECT_TRUE(std::filesystem::exists(dir.path() / "config.json"));
+}
+
+TEST(QuantizeRtn, RefusesDamageInWhatStaysAsItIs) {
+  const test::Scratch dir;
+  std::filesystem::copy(kModel, dir.path() / "model");
+  std::filesystem::create_directory(dir.path() / "out");
+  const std::string name = "model.norm.weight";
+  std::string file = read_text_file(kModel / "model.safetensors");
+  {
+    const Checkpoint whole(kModel);
+    const TensorView& norm = *whole.plain(name);
+    const std::size_t at =
+        file.find(std::string_view(reinterpret_cast<const char*>(norm.data.data()), norm.data.size()));
+    ASSERT_NE(at, std::string::npos);
+    file.replace(at + (norm.dtype == DType::f32 ? 2 : 0), 2,
+                 "\xC0\x7F");  // the upper half of its first element
+  }
+  std::filesystem::remove(dir.path() / "model" / "model.safetensors");
+  write_text_file(dir.path() / "model" / "model.safetensors", file);
+  ThreadPool pool(1);
+  const Checkpoint damaged(dir.path() / "model");
+  try {
+    write_quantized(
+        damaged,
+        make_plan(damaged, linears(), {.weights = {.format = Format::nf4}, .activations = {}, .keep = {}}),
+        dir.path() / "out", pool);
+    FAIL() << "a NaN in the final norm went through";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("NaN"), std::string::npos) << error.what();
+  }
 }
 
 TEST(QuantizePlanTest, SaysWhyATensorIsLeftAlone) {
