@@ -179,5 +179,16 @@ std::int64_t row_argmax(const float* x, std::int64_t n) {
   return i;
 }
 
+TokenScore score_token(const float* logits, const float* reference, std::int32_t target, std::int64_t vocab) {
+  TokenScore score;
+  const double lse = log_sum_exp(logits, vocab);
+  score.nll = lse - static_cast<double>(logits[target]);
+  if (reference) {
+    score.kl = kl_divergence(reference, log_sum_exp(reference, vocab), logits, lse, vocab);
+    score.agreed = row_argmax(reference, vocab) == row_argmax(logits, vocab) ? 1 : 0;
+  }
+  return score;
+}
+
 }  // namespace halfbyte
 #endif

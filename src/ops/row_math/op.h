@@ -25,6 +25,15 @@ void silu_mul_row(const float* gate, const float* up, float* out, std::int64_t n
 // Index of the largest value; the first of equals.
 std::int64_t row_argmax(const float* x, std::int64_t n);
 
+// Of one prediction: -log of the probability of the token that came; and, against a reference's logits of the same position,
+// KL(reference || model) in nats and whether both find the same token most likely (1 or 0), else 0.
+struct TokenScore {
+  double nll = 0, kl = 0, agreed = 0;
+};
+
+// logits, reference: [vocab]; reference may be null.
+TokenScore score_token(const float* logits, const float* reference, std::int32_t target, std::int64_t vocab);
+
 // Name of the instruction set these run on here: "AVX3", "AVX2", "NEON", ...
 const char* row_math_target();
 
