@@ -56,6 +56,14 @@ endif()
 target_include_directories(halfbyte_cuda PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(halfbyte_ops PUBLIC halfbyte_cuda)
 
+# The model on a GPU, or a refusal.
+if(HALFBYTE_CUDA)
+  halfbyte_room(gpu LINK halfbyte_model)
+else()
+  add_library(halfbyte_gpu STATIC ${PROJECT_SOURCE_DIR}/src/gpu/no_cuda/cuda_engine.cc)
+  target_link_libraries(halfbyte_gpu PUBLIC halfbyte_model)
+endif()
+
 # Programs for a machine with a GPU, made to be built here and run there: static CUDA runtime, static libstdc++, fmt in its
 # headers, nothing else. build/gpu/{gpu_test,gpu_matmul_test,ladder,bench_ops,libhalfbyte_cuda_c.so}
 if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
@@ -66,6 +74,8 @@ if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
     ${source}/ops/quantize/reference.cc ${source}/ops/quantize/double_quant.cc ${source}/ops/dequantize/reference.cc
     ${source}/ops/dequantize/cuda.cc ${source}/ops/quantize/cuda.cc ${source}/device/cuda/status.cc
     ${source}/device/cuda/library.cc ${source}/device/cuda/cublas.cc
+    ${source}/ops/fused_activation/cuda.cc ${source}/ops/fused_activation/fused_activation.cc
+    ${source}/ops/fused_activation/reference.cc ${source}/ops/rms_norm/cpu.cc ${source}/ops/transform_input/cpu.cc
     ${source}/ops/matmul_w4a16/cuda.cc ${source}/ops/matmul_w4a16/pack.cc ${source}/ops/matmul_w4a16/reference.cc
     ${bench}/gpu/harness.cc)
   halfbyte_cuda_sources(halfbyte_gpu_common ${bench}/gpu/kernels.cu)
@@ -85,11 +95,13 @@ if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
   if(HALFBYTE_TESTS)
     halfbyte_gpu_program(gpu_test ${PROJECT_SOURCE_DIR}/tests/gpu/gpu_test.cc)
     halfbyte_gpu_program(gpu_matmul_test ${PROJECT_SOURCE_DIR}/tests/gpu/matmul_test.cc)
+    halfbyte_gpu_program(gpu_fused_activation_test ${PROJECT_SOURCE_DIR}/tests/gpu/fused_activation_test.cc)
   endif()
   halfbyte_gpu_program(ladder ${bench}/ladder/ladder.cc)
   halfbyte_cuda_sources(ladder ${bench}/ladder/variants.cu)
   halfbyte_gpu_program(bench_ops ${bench}/gpu/bench_ops.cc)
   halfbyte_cuda_sources(bench_ops ${bench}/gpu/bytes_kernels.cu)
+  halfbyte_gpu_program(bench_fused ${bench}/gpu/bench_fused.cc)
   add_library(halfbyte_cuda_c SHARED ${bench}/gpu/capi.cc)
   target_link_libraries(halfbyte_cuda_c PRIVATE halfbyte_gpu_common)
   set_target_properties(halfbyte_cuda_c PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/gpu)

@@ -8,6 +8,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/summary.h"
 #include "cli/commands.h"
+#include "cli/engine.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "core/fail.h"
@@ -25,7 +26,7 @@ namespace {
 
 struct Options {
   std::vector<std::string> models;
-  std::string text, protocol = "windows", reference, json;
+  std::string text, protocol = "windows", reference, json, device;
   std::int64_t seq_len = 2048, windows = 0;
   int threads = 1;
 };
@@ -45,6 +46,7 @@ Json to_json(const Options& options, const std::string& name, const CheckpointSu
                {"windows", result.nll_per_window.size()},
                {"seq_len", options.seq_len},
                {"protocol", options.protocol},
+               {"device", options.device},
                {"threads", options.threads},
                {"seconds", result.seconds}};
   if (!options.reference.empty()) json["reference"] = options.reference;
@@ -52,12 +54,6 @@ Json to_json(const Options& options, const std::string& name, const CheckpointSu
   json["kl_mean"] = result.kl_mean ? Json(*result.kl_mean) : Json(nullptr);
   json["top1_agreement"] = result.top1_agreement ? Json(*result.top1_agreement) : Json(nullptr);
   return json;
-}
-
-Model load_model(const std::string& dir, ThreadPool& pool) {
-  Model model = Model::load(dir, pool);
-  for (const std::string& warning : model.warnings()) fmt::print(stderr, "warning: {}\n", warning);
-  return model;
 }
 
 std::string name_of(const std::string& dir) {
@@ -82,12 +78,12 @@ std::vector<std::filesystem::path> result_files(const Options& options) {
   return files;
 }
 
-void print_result(const Options& options, const PerplexityResult& result, const Model& model) {
+void print_result(const Options& options, const PerplexityResult& result, const Engine& model) {
   fmt::print("perplexity      {:.4f} {}\n", result.perplexity,
              result.stderr_ ? fmt::format("+- {:.4f}", *result.stderr_) : "(one window: no standard error)");
   if (result.kl_mean) fmt::print("KL divergence   {:.5f} nats a token\n", *result.kl_mean);
   if (result.top1_agreement) fmt::print("top-1 agreement {:.2f} %\n", 100 * *result.top1_agreement);
-  if (const ClippingCounts& clipping = model.clipping(); clipping.values)
+  if (const ClippingCounts clipping = model.clipping(); clipping.values)
     fmt::print("clipped         {} of {} activation values lay beyond their static scale\n", clipping.clipped,
                clipping.values);
   // Two operations a parameter and token: the part of the work that any implementation must do.
@@ -125,27 +121,36 @@ void run(const Options& options) {
   const auto windows = cut_windows(ids, protocol, options.seq_len, options.windows);
 
   ThreadPool pool(options.threads);
-  std::vector<Model> models;
-  std::vector<Model*> pointers;
-  for (const std::string& dir : options.models) models.push_back(load_model(dir, pool));
-  for (Model& model : models) pointers.push_back(&model);
-  std::optional<Model> reference;
-  if (!options.reference.empty()) reference.emplace(load_model(options.reference, pool));
-  warn_beyond_context(models[0].config(), options.seq_len);
+  const std::int64_t longest = longest_window(windows);
+  std::vector<std::unique_ptr<Engine>> models;
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Session*> pointers;
+  for (const std::string& dir : options.models) {
+    models.push_back(load_engine(options.device, dir, pool));
+    sessions.push_back(models.back()->session(longest));
+    pointers.push_back(sessions.back().get());
+  }
+  std::unique_ptr<Engine> reference;
+  std::unique_ptr<Session> reference_session;
+  if (!options.reference.empty()) {
+    reference = load_engine(options.device, options.reference, pool);
+    reference_session = reference->session(longest);
+  }
+  warn_beyond_context(models[0]->config(), options.seq_len);
   std::vector<PerplexityResult> results;
   {
     Progress progress("evaluating", static_cast<std::int64_t>(windows.size()));
-    results = evaluate_perplexity(pointers, reference ? &*reference : nullptr, windows, protocol, pool,
+    results = evaluate_perplexity(pointers, reference_session.get(), windows, protocol,
                                   [&](const PerplexityProgress& p) {
                                     progress.update(p.window, fmt::format("perplexity {:.4f}", p.perplexity));
                                   });
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (results.size() > 1) fmt::print("{}{}\n", i ? "\n" : "", options.models[i]);
-    print_result(options, results[i], models[i]);
+    print_result(options, results[i], *models[i]);
     if (!files.empty())
       write_text_file(files[i], dump_json(to_json(options, options.models[i], summaries[i], results[i],
-                                                  models[i].clipping())));
+                                                  models[i]->clipping())));
   }
 }
 
@@ -172,6 +177,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--reference", options->reference, "Model directory to compare predictions with");
   command->add_option("--json", options->json,
                       "Write the result to this file; with several models, to NAME.json in this folder");
+  add_device(*command, options->device);
   add_threads(*command, options->threads);
   command->footer(
       "Example:\n  halfbyte eval smollm2-nvfp4 --perplexity wiki.test.raw --windows 16 --reference smollm2 "

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "core/fail.h"
-#include "ops/row_math/op.h"
 
 namespace halfbyte {
 
@@ -14,38 +13,6 @@ namespace {
 
 // Logits are made for so many positions at a time: 256 rows of 150,000 logits are 150 MB.
 constexpr std::int64_t kLogitRows = 256;
-
-struct Sums {
-  double nll = 0, kl = 0, agreed = 0;
-  void add(const Sums& other) {
-    nll += other.nll;
-    kl += other.kl;
-    agreed += other.agreed;
-  }
-};
-
-// One model's part in the scoring of a window: hidden states of the whole window, logits chunk by chunk.
-class Scorer {
- public:
-  Scorer(Model& model, std::int64_t longest)
-      : model_(model), cache_(model.config(), longest), hidden_(longest * model.config().hidden) {}
-
-  void run(TokenWindow window, ThreadPool& pool) {
-    cache_.clear();
-    model_.forward(window, cache_, hidden_.data(), pool);
-  }
-  // [rows, vocab] of the window's positions from first on.
-  const float* logits(std::int64_t first, std::int64_t rows, ThreadPool& pool) {
-    if (logits_.size() == 0) logits_ = Array<float>(kLogitRows * model_.config().vocab);
-    model_.logits(hidden_.data() + first * model_.config().hidden, rows, logits_.data(), pool);
-    return logits_.data();
-  }
-
- private:
-  Model& model_;
-  KvCache cache_;
-  Array<float> hidden_, logits_;
-};
 
 using Clock = std::chrono::steady_clock;
 
@@ -55,45 +22,42 @@ double seconds_since(Clock::time_point start) {
 
 // What a run over all windows gathers of one model.
 struct Tally {
-  Sums window, total;
+  TokenScore window, total;
   PerplexityResult result;
 };
 
-// Adds the predictions of rows [first, first + rows) of the window.
-void score_rows(const float* logits, const float* reference, TokenWindow window, std::int64_t first,
-                std::int64_t rows, std::int64_t vocab, Sums& sums, ThreadPool& pool) {
-  std::vector<Sums> row_sums(static_cast<std::size_t>(rows));
-  pool.parallel_for(rows, [&](std::int64_t r) {
-    Sums& row = row_sums[static_cast<std::size_t>(r)];
-    const float* q = logits + r * vocab;
-    const double q_lse = log_sum_exp(q, vocab);
-    row.nll = q_lse - static_cast<double>(q[window[static_cast<std::size_t>(first + r + 1)]]);
-    if (reference) {
-      const float* p = reference + r * vocab;
-      row.kl = kl_divergence(p, log_sum_exp(p, vocab), q, q_lse, vocab);
-      row.agreed = row_argmax(p, vocab) == row_argmax(q, vocab) ? 1 : 0;
-    }
-  });
-  for (const Sums& row : row_sums) sums.add(row);
+void add(TokenScore& sum, const TokenScore& score) {
+  sum.nll += score.nll;
+  sum.kl += score.kl;
+  sum.agreed += score.agreed;
 }
 
-void score_window(std::vector<Scorer>& scorers, Scorer* reference, TokenWindow window, std::int64_t vocab,
-                  std::vector<Tally>& tallies, ThreadPool& pool) {
-  if (reference) reference->run(window, pool);
-  for (std::size_t i = 0; i < scorers.size(); ++i) {
+// Hidden states of the whole window, logits chunk by chunk.
+void score_window(std::span<Session* const> models, Session* reference, TokenWindow window,
+                  std::vector<Tally>& tallies) {
+  const auto run = [&](Session& session) {
+    session.clear();
+    session.forward(window);
+  };
+  if (reference) run(*reference);
+  for (std::size_t i = 0; i < models.size(); ++i) {
     const auto start = Clock::now();
-    scorers[i].run(window, pool);
+    run(*models[i]);
     tallies[i].window = {};
     tallies[i].result.seconds += seconds_since(start);
   }
   const auto predictions = static_cast<std::int64_t>(window.size()) - 1;
+  std::vector<TokenScore> scores;
   for (std::int64_t first = 0; first < predictions; first += kLogitRows) {
     const std::int64_t rows = std::min(kLogitRows, predictions - first);
-    const float* reference_logits = reference ? reference->logits(first, rows, pool) : nullptr;
-    for (std::size_t i = 0; i < scorers.size(); ++i) {
+    const auto targets = window.subspan(static_cast<std::size_t>(first + 1), static_cast<std::size_t>(rows));
+    scores.resize(targets.size());
+    if (reference) reference->make_logits(first, rows);
+    for (std::size_t i = 0; i < models.size(); ++i) {
       const auto start = Clock::now();
-      score_rows(scorers[i].logits(first, rows, pool), reference_logits, window, first, rows, vocab,
-                 tallies[i].window, pool);
+      models[i]->make_logits(first, rows);
+      models[i]->score(targets, reference, scores);
+      for (const TokenScore& score : scores) add(tallies[i].window, score);
       tallies[i].result.seconds += seconds_since(start);
     }
   }
@@ -114,32 +78,31 @@ double standard_error(const std::vector<double>& values) {
 
 }  // namespace
 
-std::vector<PerplexityResult> evaluate_perplexity(
-    std::span<Model* const> models, Model* reference, const std::vector<TokenWindow>& windows,
-    Protocol protocol, ThreadPool& pool, const std::function<void(const PerplexityProgress&)>& progress) {
-  const std::int64_t vocab = models[0]->config().vocab;
+std::int64_t longest_window(const std::vector<TokenWindow>& windows) {
   std::size_t longest = 0;
   for (const TokenWindow& window : windows) longest = std::max(longest, window.size());
-  std::vector<Scorer> scorers;
-  for (Model* model : models) {
-    for (const Model* other : {reference, models[0]})
+  return static_cast<std::int64_t>(longest);
+}
+
+std::vector<PerplexityResult> evaluate_perplexity(
+    std::span<Session* const> models, Session* reference, const std::vector<TokenWindow>& windows,
+    Protocol protocol, const std::function<void(const PerplexityProgress&)>& progress) {
+  const Session* const others[] = {reference, models[0]};
+  for (const Session* model : models)
+    for (const Session* other : others)
       if (other && other->config().vocab != model->config().vocab)
         fail_input(
             "the reference model has {} tokens, the model {}; only models of one vocabulary can be compared",
             other->config().vocab, model->config().vocab);
-    scorers.emplace_back(*model, static_cast<std::int64_t>(longest));
-  }
-  std::optional<Scorer> reference_scorer;
-  if (reference) reference_scorer.emplace(*reference, static_cast<std::int64_t>(longest));
 
   std::vector<Tally> tallies(models.size());
   for (const TokenWindow& window : windows) {
-    score_window(scorers, reference_scorer ? &*reference_scorer : nullptr, window, vocab, tallies, pool);
+    score_window(models, reference, window, tallies);
     const auto predictions = static_cast<std::int64_t>(window.size()) - 1;
     for (Tally& tally : tallies) {
       tally.result.nll_per_window.push_back(tally.window.nll / static_cast<double>(predictions));
       tally.result.tokens += predictions;
-      tally.total.add(tally.window);
+      add(tally.total, tally.window);
       const double nll = protocol == Protocol::windows
                              ? mean(tally.result.nll_per_window)
                              : tally.total.nll / static_cast<double>(tally.result.tokens);
@@ -166,8 +129,11 @@ std::vector<PerplexityResult> evaluate_perplexity(
 PerplexityResult evaluate_perplexity(Model& model, Model* reference, const std::vector<TokenWindow>& windows,
                                      Protocol protocol, ThreadPool& pool,
                                      const std::function<void(const PerplexityProgress&)>& progress) {
-  Model* const models[] = {&model};
-  return std::move(evaluate_perplexity(models, reference, windows, protocol, pool, progress)[0]);
+  const std::int64_t longest = longest_window(windows);
+  const std::unique_ptr<Session> session = cpu_session(model, longest, pool);
+  const std::unique_ptr<Session> other = reference ? cpu_session(*reference, longest, pool) : nullptr;
+  Session* const models[] = {session.get()};
+  return std::move(evaluate_perplexity(models, other.get(), windows, protocol, progress)[0]);
 }
 
 }  // namespace halfbyte

@@ -9,6 +9,7 @@
 
 #include "eval/text.h"
 #include "model/model.h"
+#include "model/session.h"
 
 namespace halfbyte {
 
@@ -28,11 +29,15 @@ struct PerplexityProgress {
   double perplexity = 0;  // of the first model so far
 };
 
+// Tokens of the longest window: the capacity that sessions need.
+std::int64_t longest_window(const std::vector<TokenWindow>& windows);
+
 // Scores every window from an empty cache, model after model. The reference model, when given, sees the same windows, once
-// for all models; all must have the same vocabulary. progress is called after each window.
+// for all models; all must have the same vocabulary and lie on one device. progress is called after each window.
 std::vector<PerplexityResult> evaluate_perplexity(
-    std::span<Model* const> models, Model* reference, const std::vector<TokenWindow>& windows,
-    Protocol protocol, ThreadPool& pool, const std::function<void(const PerplexityProgress&)>& progress = {});
+    std::span<Session* const> models, Session* reference, const std::vector<TokenWindow>& windows,
+    Protocol protocol, const std::function<void(const PerplexityProgress&)>& progress = {});
+// The same for one model on the CPU.
 PerplexityResult evaluate_perplexity(Model& model, Model* reference, const std::vector<TokenWindow>& windows,
                                      Protocol protocol, ThreadPool& pool,
                                      const std::function<void(const PerplexityProgress&)>& progress = {});
