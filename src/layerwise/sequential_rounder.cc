@@ -241,6 +241,7 @@ void SequentialRounder::step() {
         stages.add_mlp(stream->layer, input, x);
       }
     }
+    if (place_ == attention_output) stream->attended = {};
     if (place_ == mlp_product) stream->product = {};
   }
   place_ = place_ == attention          ? attention_output
