@@ -24,6 +24,15 @@ Linear& place_in(Layer& layer, const std::string& linear) {
                             : layer.down;
 }
 
+// Whether some weight has scales that error feedback can move (gptq.h).
+bool scales_move(const QuantizePlan& plan) {
+  return std::ranges::any_of(plan.tensors, [](const PlannedTensor& tensor) {
+    if (!tensor.spec || tensor.spec->double_quant) return false;
+    const ScaleKind kind = format_info(tensor.spec->format).scale;
+    return kind == ScaleKind::absmax_f32 || kind == ScaleKind::f32;
+  });
+}
+
 // The same input in the original model: scaled and gathered, without residual columns.
 LinearTransform without_residual(const LinearTransform& transform) {
   LinearTransform original = transform;
@@ -333,7 +342,8 @@ void SequentialRounder::prepare(const LinearInfo& info, const Weight& weight, co
       part_, main, width - main,
       GptqOptions{.damping = plan_.feedback.damping,
                   .kind = plan_.feedback.mean_damping ? DampingKind::mean : DampingKind::relative,
-                  .name = name},
+                  .name = name,
+                  .passes = scales_move(plan_) ? 2 : 1},
       pool_);
   if (!follows_original()) return;
   if (!linear.activations) before = std::move(moment);  // nothing is rounded

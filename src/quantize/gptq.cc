@@ -65,6 +65,21 @@ struct Shared {
   ConstMatrix factor;
   std::span<const double> diagonal;
   QuantizedTensor& out;
+  std::span<const float> damped;  // [width, width] natural order; empty where scales stay
+};
+
+// Whether a format's scales can take any positive value: then they can move to where the error is least.
+bool scales_move(const QuantSpec& spec, std::int64_t width, std::int64_t block) {
+  const ScaleKind kind = format_info(spec.format).scale;
+  return (kind == ScaleKind::absmax_f32 || kind == ScaleKind::f32) && !spec.double_quant &&
+         width % block == 0;
+}
+
+// Rows of a chunk as one pass left them.
+struct Rounded {
+  std::vector<std::uint8_t> codes;  // [rows, width]
+  std::vector<float> scales;        // [rows, blocks]
+  std::vector<double> errors;       // [rows] of the output, without what no scale changes
 };
 
 // Rows that are rounded together.
@@ -79,6 +94,11 @@ class Chunk {
         wanted_(weights_.data(), rows, s_.width),
         error_(errors_.data(), rows, s_.width),
         codes_(static_cast<std::size_t>(rows * s_.width)) {
+    start();
+  }
+
+  // As if nothing were rounded.
+  void start() {
     for (std::int64_t slot = 0; slot < s_.width; ++slot)
       for (std::int64_t row = 0; row < rows_; ++row) wanted_(row, slot) = weight(row, slot);
   }
@@ -117,6 +137,75 @@ class Chunk {
     }
   }
 
+  // Moves the scales of all rows, every slot being rounded, to where the error is least under these codes: with L_b the levels of
+  // block b and H the damped moments, a solves sum over c of (L_b H L_c) a_c = L_b H w. Rows stay where that has no positive
+  // solution.
+  Rounded move_scales() {
+    const std::int64_t blocks = s_.width / s_.block;
+    Array<double> level_values(rows_ * s_.width), weight_values(rows_ * s_.width);
+    Matrix levels(level_values.data(), rows_, s_.width), weights(weight_values.data(), rows_, s_.width);
+    for (std::int64_t column = 0; column < s_.width; ++column)
+      for (std::int64_t row = 0; row < rows_; ++row) {
+        const auto at = static_cast<std::size_t>(row * s_.width + column);
+        levels(row, column) = static_cast<double>(s_.codec.decode(codes_[at], {.value = 1.0f}));
+        weights(row, column) =
+            static_cast<double>(s_.w[static_cast<std::size_t>(first_row_ * s_.width) + at]);
+      }
+    const auto size = static_cast<std::size_t>(rows_);
+    std::vector<Eigen::MatrixXd> products(size, Eigen::MatrixXd(blocks, blocks));
+    std::vector<Eigen::VectorXd> wanted(size, Eigen::VectorXd(blocks));
+    const Eigen::Map<const Eigen::MatrixXf> moments(s_.damped.data(), s_.width, s_.width);  // symmetric
+    Eigen::MatrixXd moved;  // [rows, width] L_b H
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const Eigen::MatrixXd part = moments.middleRows(b * s_.block, s_.block).cast<double>();
+      moved.noalias() = levels.middleCols(b * s_.block, s_.block) * part;
+      for (std::int64_t row = 0; row < rows_; ++row) {
+        const auto r = static_cast<std::size_t>(row);
+        wanted[r](b) = moved.row(row).dot(weights.row(row));
+        for (std::int64_t c = 0; c < blocks; ++c)
+          products[r](b, c) = moved.row(row)
+                                  .segment(c * s_.block, s_.block)
+                                  .dot(levels.row(row).segment(c * s_.block, s_.block));
+      }
+    }
+    Rounded rounded{.codes = codes_, .scales = {}, .errors = {}};
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const auto r = static_cast<std::size_t>(row);
+      const std::int64_t first = (first_row_ + row) * blocks;
+      Eigen::VectorXd old(blocks);
+      for (std::int64_t b = 0; b < blocks; ++b) old(b) = static_cast<double>(s_.out.scales[first + b]);
+      const auto error = [&](const Eigen::VectorXd& a) {
+        return a.dot(products[r] * a) - 2.0 * a.dot(wanted[r]);
+      };
+      const double before = error(old);
+      Eigen::VectorXd best = least_squares(products[r], wanted[r], old).cast<float>().cast<double>();
+      const double after = error(best);
+      const bool better = after < before && (best.array() > 0.0).all();
+      if (better)
+        for (std::int64_t b = 0; b < blocks; ++b) s_.out.scales[first + b] = static_cast<float>(best(b));
+      rounded.errors.push_back(better ? after : before);
+      rounded.scales.insert(rounded.scales.end(), s_.out.scales.data() + first,
+                            s_.out.scales.data() + first + blocks);
+    }
+    return rounded;
+  }
+
+  // Takes the rows of `other` that have less error into `best`.
+  void keep_better(Rounded& best, const Rounded& other) const {
+    const auto width = static_cast<std::size_t>(s_.width), blocks = best.scales.size() / best.errors.size();
+    for (std::size_t row = 0; row < best.errors.size(); ++row) {
+      if (!(other.errors[row] < best.errors[row])) continue;
+      best.errors[row] = other.errors[row];
+      std::copy_n(other.codes.data() + row * width, width, best.codes.data() + row * width);
+      std::copy_n(other.scales.data() + row * blocks, blocks, best.scales.data() + row * blocks);
+    }
+  }
+
+  void take(const Rounded& best) {
+    codes_ = best.codes;
+    std::ranges::copy(best.scales, s_.out.scales.data() + first_row_ * (s_.width / s_.block));
+  }
+
   void pack() const {
     const Format format = s_.codec.spec().format;
     const std::span<const std::uint8_t> codes(codes_);
@@ -135,6 +224,19 @@ class Chunk {
     double error = 0;
     std::array<std::uint8_t, 128> codes{};  // as far as the error stayed below the limit
   };
+
+  // Blocks without a level but zero keep their scale.
+  static Eigen::VectorXd least_squares(Eigen::MatrixXd products, Eigen::VectorXd wanted,
+                                       const Eigen::VectorXd& old) {
+    for (std::int64_t b = 0; b < old.size(); ++b)
+      if (!(products(b, b) > 0.0)) {
+        products(b, b) = 1.0;
+        wanted(b) = old(b);
+      }
+    const Eigen::LLT<Eigen::MatrixXd> factor(products);
+    if (factor.info() != Eigen::Success) return old;
+    return factor.solve(wanted);
+  }
 
   std::int64_t column(std::int64_t slot) const { return s_.columns[static_cast<std::size_t>(slot)]; }
   double weight(std::int64_t row, std::int64_t slot) const {
@@ -211,7 +313,7 @@ class Chunk {
 
 ErrorFeedback::ErrorFeedback(std::span<const float> second_moment, std::int64_t main, std::int64_t residual,
                              const GptqOptions& options, ThreadPool& pool)
-    : main_(main), width_(main + residual), damping_(options.damping) {
+    : main_(main), width_(main + residual), damping_(options.damping), passes_(options.passes) {
   fix_cache_sizes();
   if (main < 0 || residual < 0 ||
       checked_mul(width_, width_) != static_cast<std::int64_t>(second_moment.size()))
@@ -235,6 +337,11 @@ ErrorFeedback::ErrorFeedback(std::span<const float> second_moment, std::int64_t 
   });
   std::reverse(columns_.begin(), columns_.end());
 
+  for (std::int64_t k = 0; k < width_; ++k) {
+    const double moment = static_cast<double>(moments_[static_cast<std::size_t>(k)]);
+    largest_ = std::max(largest_, moment);
+    if (k < main_) mean_ += moment / static_cast<double>(main_);
+  }
   factor_ = Array<double>(width_ * width_);
   const Matrix factor(factor_.data(), width_, width_);
   for (int raised = 0;; ++raised) {
@@ -248,6 +355,16 @@ ErrorFeedback::ErrorFeedback(std::span<const float> second_moment, std::int64_t 
           options.name, damping_);
     damping_ *= 10.0;
   }
+  if (passes_ > 1) {
+    damped_ = Array<float>(width_ * width_);
+    pool.parallel_for(width_, [&](std::int64_t j) {
+      for (std::int64_t k = 0; k < width_; ++k)
+        damped_[j * width_ + k] =
+            second_moment[static_cast<std::size_t>(std::min(j, k) * width_ + std::max(j, k))];
+      damped_[j * width_ + j] =
+          static_cast<float>(damped(static_cast<double>(damped_[j * width_ + j]), options.kind));
+    });
+  }
   diagonal_.resize(width);
   pool.parallel_for(width_, [&](std::int64_t slot) {
     double* const column = factor_.data() + slot * width_;
@@ -257,13 +374,13 @@ ErrorFeedback::ErrorFeedback(std::span<const float> second_moment, std::int64_t 
   });
 }
 
+// A second moment with its damping.
+double ErrorFeedback::damped(double moment, DampingKind kind) const {
+  const double sum = moment + damping_ * (kind == DampingKind::mean ? mean_ : moment) + 1e-12 * largest_;
+  return sum == 0.0 ? 1.0 : sum;
+}
+
 void ErrorFeedback::fill(std::span<const float> second_moment, DampingKind kind, ThreadPool& pool) {
-  double mean = 0, largest = 0;
-  for (std::int64_t k = 0; k < width_; ++k) {
-    const double moment = static_cast<double>(moments_[static_cast<std::size_t>(k)]);
-    largest = std::max(largest, moment);
-    if (k < main_) mean += moment / static_cast<double>(main_);
-  }
   pool.parallel_for(width_, [&](std::int64_t slot) {
     const std::int64_t k = columns_[static_cast<std::size_t>(slot)];
     double* const column = factor_.data() + slot * width_;
@@ -272,9 +389,7 @@ void ErrorFeedback::fill(std::span<const float> second_moment, DampingKind kind,
       column[i] = static_cast<double>(
           second_moment[static_cast<std::size_t>(std::min(j, k) * width_ + std::max(j, k))]);
     }
-    const double moment = column[slot];
-    column[slot] = moment + damping_ * (kind == DampingKind::mean ? mean : moment) + 1e-12 * largest;
-    if (column[slot] == 0.0) column[slot] = 1.0;
+    column[slot] = damped(column[slot], kind);
   });
 }
 
@@ -298,11 +413,11 @@ QuantizedTensor ErrorFeedback::quantize(std::span<const float> w, const QuantSpe
                       .columns = columns_,
                       .factor = ConstMatrix(factor_.data(), width_, width_),
                       .diagonal = diagonal_,
-                      .out = out};
+                      .out = out,
+                      .damped = damped_.span()};
   // Columns whose scales are fixed: the main ones and what shares their blocks.
   const std::int64_t fixed = axis == BlockAxis::row ? std::min(width_, round_up(main_, block)) : width_;
-  pool.parallel_for(ceil_div(rows, kRows), [&](std::int64_t item) {
-    Chunk chunk(shared, item * kRows, std::min(kRows, rows - item * kRows));
+  const auto round = [&](Chunk& chunk) {
     std::int64_t last = width_;
     while (last > width_ - fixed) {
       const std::int64_t first = std::max(last - kColumns, width_ - fixed);
@@ -313,6 +428,20 @@ QuantizedTensor ErrorFeedback::quantize(std::span<const float> w, const QuantSpe
       const std::int64_t first = std::max<std::int64_t>(last - block, 0);
       chunk.round_searched(first, last);
       last = first;
+    }
+  };
+  const bool moves = passes_ > 1 && scales_move(spec, width_, block);
+  pool.parallel_for(ceil_div(rows, kRows), [&](std::int64_t item) {
+    Chunk chunk(shared, item * kRows, std::min(kRows, rows - item * kRows));
+    round(chunk);
+    if (moves) {
+      Rounded best = chunk.move_scales();
+      for (int pass = 1; pass < passes_; ++pass) {
+        chunk.start();
+        round(chunk);
+        chunk.keep_better(best, chunk.move_scales());
+      }
+      chunk.take(best);
     }
     chunk.pack();
   });

@@ -23,6 +23,7 @@ struct GptqOptions {
   double damping = 0.01;
   DampingKind kind = DampingKind::relative;
   std::string name = "input";  // stands in error messages
+  int passes = 1;              // above 1: scales move, see quantize(), for 4 bytes more a second moment
 };
 
 // The second moments of one input, made ready for the weights that read it.
@@ -44,7 +45,9 @@ class ErrorFeedback {
   // w [rows, K + S], finite, the residual columns' copies last. Main columns keep the scales that choose_scales finds with the
   // diagonal of the moments as importance, in blocks of the natural order. Whole blocks of residual columns (formats with
   // blocks along a row) try every candidate of their block's absmax at that time and keep the one with the least error. The
-  // result is stored in the natural order. Same bytes for any number of threads. Throws as choose_scales does.
+  // result is stored in the natural order. Where scales are float32, stored as they are, and blocks end with their row, each row is
+  // rounded `passes` times: after each its scales move to where the output's error is least under the codes found, a linear
+  // system for a row, and the pass with the least error counts. Same bytes for any number of threads. Throws as choose_scales does.
   QuantizedTensor quantize(std::span<const float> w, const QuantSpec& spec, std::optional<float> global_scale,
                            ThreadPool& pool, std::string_view name = "tensor") const;
 
@@ -52,17 +55,21 @@ class ErrorFeedback {
   double damping() const { return damping_; }
 
  private:
+  double damped(double moment, DampingKind kind) const;
   void fill(std::span<const float> second_moment, DampingKind kind, ThreadPool& pool);
 
   std::int64_t main_, width_;  // K, K + S
   double damping_;
-  std::vector<float> moments_;  // [K + S] the diagonal before damping
+  double mean_ = 0, largest_ = 0;  // of the second moments; the mean of the main columns'
+  std::vector<float> moments_;     // [K + S] the diagonal before damping
   // A slot is a place in the order counted from its end: slot width - 1 is visited first, so R becomes the lower triangular
   // factor of the ordinary Cholesky decomposition.
   std::vector<std::int32_t> columns_;  // [K + S] by slot
   Array<double>
       factor_;  // [K + S, K + S] column-major; below the diagonal (i, j): R_ij / R_jj of these slots
   std::vector<double> diagonal_;  // [K + S] R_jj by slot
+  int passes_;
+  Array<float> damped_;  // [K + S, K + S] the damped moments in the natural order, where passes_ is above 1
 };
 
 }  // namespace halfbyte

@@ -224,6 +224,61 @@ TEST(ErrorFeedback, GivesTheCodesOfThePublishedRecurrence) {
       }
 }
 
+// e^T H e of each row, e = w - the decoded tensor, H with relative damping.
+std::vector<double> output_errors(const std::vector<float>& w, const QuantizedTensor& quantized,
+                                  const std::vector<float>& h, double damping) {
+  ThreadPool pool(1);
+  const auto n = static_cast<std::size_t>(quantized.shape[1]),
+             rows = static_cast<std::size_t>(quantized.shape[0]);
+  const Array<float> decoded = dequantize(quantized, pool);
+  std::vector<double> errors;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (std::size_t j = 0; j < n; ++j)
+      for (std::size_t k = 0; k < n; ++k) {
+        const auto e = [&](std::size_t at) {
+          return static_cast<double>(w[row * n + at]) -
+                 static_cast<double>(decoded[static_cast<std::int64_t>(row * n + at)]);
+        };
+        sum += e(j) * e(k) * static_cast<double>(h[j * n + k]) * (j == k ? 1.0 + damping : 1.0);
+      }
+    errors.push_back(sum);
+  }
+  return errors;
+}
+
+TEST(ErrorFeedback, MovedScalesLeaveLessErrorAndNoneBesideThemLess) {
+  constexpr double kDamping = 0.01;
+  const std::int64_t rows = 37, width = 256;
+  const auto w = normal_values(rows * width, 4);
+  const auto h = moments(width, 5, {3, 200});
+  for (const Format format : {Format::nf4, Format::fp4, Format::int4, Format::int8}) {
+    const QuantSpec spec{.format = format};
+    ThreadPool one(1), four(4);
+    const ErrorFeedback fixed(h, width, 0, {.damping = kDamping}, one),
+        once_more(h, width, 0, {.damping = kDamping, .passes = 2}, one);
+    const QuantizedTensor plain = fixed.quantize(w, spec, {}, one),
+                          moved = once_more.quantize(w, spec, {}, one);
+    EXPECT_EQ(test::all_bytes(moved), test::all_bytes(once_more.quantize(w, spec, {}, four)));
+    const auto before = output_errors(w, plain, h, kDamping), after = output_errors(w, moved, h, kDamping);
+    for (std::size_t row = 0; row < before.size(); ++row)
+      EXPECT_LE(after[row], before[row] * (1 + 1e-6)) << format_name(format) << " row " << row;
+    EXPECT_LT(std::accumulate(after.begin(), after.end(), 0.0),
+              0.97 * std::accumulate(before.begin(), before.end(), 0.0))
+        << format_name(format);
+    // No scale of a moved row can be changed a little for the better.
+    const std::int64_t blocks = moved.scales.size() / rows;
+    for (std::int64_t at = 0; at < moved.scales.size(); at += 7)
+      for (const float factor : {0.999f, 1.001f}) {
+        QuantizedTensor beside = once_more.quantize(w, spec, {}, one);
+        beside.scales[at] *= factor;
+        const auto row = static_cast<std::size_t>(at / blocks);
+        EXPECT_GE(output_errors(w, beside, h, kDamping)[row], after[row] * (1 - 1e-6))
+            << format_name(format) << " scale " << at;
+      }
+  }
+}
+
 TEST(ErrorFeedback, ManyRowsAndThreadsGiveTheSameBytes) {
   for (const QuantSpec& spec : specs()) {
     const Case c{.rows = 83, .main = 161, .residual = 48, .spec = spec};
