@@ -2,6 +2,7 @@
 #include "device/cuda/cublas.h"
 #include "device/cuda/device.h"
 #include "ops/dequantize/launch.h"
+#include "ops/fused_activation/params.h"
 #include "ops/matmul_w4a16/launch.h"
 #include "ops/quantize/launch.h"
 
@@ -22,6 +23,7 @@ void Cublas::matmul(const CublasMatmul&, Stream) {}
 int launch_dequantize_flat(const DequantizeParams&, DType, bool, const LaunchShape&, Stream) { return 1; }
 int launch_dequantize_rows(const DequantizeParams&, DType, Stream) { return 1; }
 int launch_dequantize_bytes(const DequantizeParams&, DType, bool, int, Stream) { return 1; }
+int launch_fused_activation(const FusedParams&, Stream) { return 1; }
 int launch_pack_w4(const PackW4Params&, Stream) { return 1; }
 int launch_wide(const WideParams&, W4Scales, DType, Stream) { return 1; }
 int launch_small_m(const SmallMParams&, W4Scales, DType, Stream) { return 1; }

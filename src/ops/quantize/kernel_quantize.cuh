@@ -4,10 +4,7 @@
 
 #include <cstdint>
 
-#include "device/cuda/ptx.cuh"
-#include "formats/bf16.h"
 #include "formats/bnb_block.h"
-#include "formats/fp16.h"
 #include "formats/int4.h"
 #include "formats/int8.h"
 #include "formats/mxfp4.h"
@@ -15,111 +12,12 @@
 #include "formats/nvfp4.h"
 #include "ops/quantize/cuda_params.h"
 #include "ops/quantize/fast_codes.h"
+#include "ops/quantize/kernel_e2m1.cuh"
 
 namespace halfbyte::cuda {
 
-// ---- input types: eight values at a time, absmax as the bits of a float32 -----------------------------------------------
-
-struct InBf16 {
-  static constexpr DType kDType = DType::bf16;
-  struct Eight {
-    uint4 words;
-  };
-  __device__ static Eight load(const void* values, std::int64_t eight) {
-    return {__ldg(static_cast<const uint4*>(values) + eight)};
-  }
-  // Magnitudes of BF16 and FP16 order like their bits, NaN above everything.
-  __device__ static std::uint32_t largest(const Eight& in) {
-    const std::uint32_t a = __vmaxu2(in.words.x & 0x7FFF7FFFu, in.words.y & 0x7FFF7FFFu);
-    const std::uint32_t b = __vmaxu2(in.words.z & 0x7FFF7FFFu, in.words.w & 0x7FFF7FFFu);
-    const std::uint32_t c = __vmaxu2(a, b);
-    return max(c & 0xFFFFu, c >> 16);
-  }
-  __device__ static float magnitude(std::uint32_t largest) { return bits_float(largest << 16); }
-  __device__ static void widen(const Eight& in, float (&v)[8]) {
-    const std::uint32_t words[4] = {in.words.x, in.words.y, in.words.z, in.words.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      v[2 * i] = bits_float(words[i] << 16);
-      v[2 * i + 1] = bits_float(words[i] & 0xFFFF0000u);
-    }
-  }
-  __device__ static std::uint32_t mix(const Eight& in) {
-    return in.words.x ^ in.words.y ^ in.words.z ^ in.words.w;
-  }
-  __device__ static float element(const void* values, std::int64_t i) {
-    return bf16_decode(static_cast<const std::uint16_t*>(values)[i]);
-  }
-};
-
-struct InFp16 {
-  static constexpr DType kDType = DType::f16;
-  using Eight = InBf16::Eight;
-  __device__ static Eight load(const void* values, std::int64_t eight) { return InBf16::load(values, eight); }
-  __device__ static std::uint32_t largest(const Eight& in) { return InBf16::largest(in); }
-  __device__ static float magnitude(std::uint32_t largest) {
-    return fp16_decode(static_cast<std::uint16_t>(largest));
-  }
-  __device__ static void widen(const Eight& in, float (&v)[8]) {
-    const std::uint32_t words[4] = {in.words.x, in.words.y, in.words.z, in.words.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) widen_fp16(words[i], v[2 * i], v[2 * i + 1]);
-  }
-  __device__ static std::uint32_t mix(const Eight& in) { return InBf16::mix(in); }
-  __device__ static float element(const void* values, std::int64_t i) {
-    return fp16_decode(static_cast<const std::uint16_t*>(values)[i]);
-  }
-};
-
-struct InFp32 {
-  static constexpr DType kDType = DType::f32;
-  struct Eight {
-    uint4 low, high;
-  };
-  __device__ static Eight load(const void* values, std::int64_t eight) {
-    const uint4* p = static_cast<const uint4*>(values) + 2 * eight;
-    return {__ldg(p), __ldg(p + 1)};
-  }
-  __device__ static std::uint32_t largest(const Eight& in) {
-    const std::uint32_t a = max(max(in.low.x & 0x7FFFFFFFu, in.low.y & 0x7FFFFFFFu),
-                                max(in.low.z & 0x7FFFFFFFu, in.low.w & 0x7FFFFFFFu));
-    const std::uint32_t b = max(max(in.high.x & 0x7FFFFFFFu, in.high.y & 0x7FFFFFFFu),
-                                max(in.high.z & 0x7FFFFFFFu, in.high.w & 0x7FFFFFFFu));
-    return max(a, b);
-  }
-  __device__ static float magnitude(std::uint32_t largest) { return bits_float(largest); }
-  __device__ static void widen(const Eight& in, float (&v)[8]) {
-    const std::uint32_t words[8] = {in.low.x,  in.low.y,  in.low.z,  in.low.w,
-                                    in.high.x, in.high.y, in.high.z, in.high.w};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = bits_float(words[i]);
-  }
-  __device__ static std::uint32_t mix(const Eight& in) {
-    return in.low.x ^ in.low.y ^ in.low.z ^ in.low.w ^ in.high.x ^ in.high.y ^ in.high.z ^ in.high.w;
-  }
-  __device__ static float element(const void* values, std::int64_t i) {
-    return static_cast<const float*>(values)[i];
-  }
-};
-
 // ---- encoders: begin() finds a block's scale (writing it where `first`), encode() eight codes ---------------------------
 
-// Nibble i of the result is the low nibble of codes[i].
-__device__ __forceinline__ std::uint32_t pack_low_first(const std::uint32_t (&codes)[8]) {
-  std::uint32_t word = codes[7] & 15u;
-#pragma unroll
-  for (int i = 6; i >= 0; --i) word = word * 16u + (codes[i] & 15u);
-  return word;
-}
-
-struct QuickScale {
-  float scale, inverse;
-  bool quick;
-  __device__ static QuickScale of(float scale, float absmax) {
-    return {scale, 1.0f / scale, quick_quotient_holds(scale, absmax)};
-  }
-};
-__device__ __forceinline__ bool is_quick(const QuickScale& scale) { return scale.quick; }
 template <class Scale>
 __device__ __forceinline__ bool is_quick(const Scale&) {
   return true;
@@ -190,45 +88,6 @@ struct EncodeBnb {  // nf4, fp4
   }
 };
 
-// Eight E2M1 codes of x * inverse, by way of FP16. For quotients that are exact, or of BF16 or FP16 numbers over a step of
-// so few bits that a quotient which is no tie stays further away from it than FP16 rounds. That holds for BF16 also where
-// the quotient is made so small that 0.5 is subnormal, which takes fewer instructions.
-template <class In>
-__device__ __forceinline__ std::uint32_t e2m1_eight_by_halves(const float (&x)[8], float inverse) {
-  constexpr bool kSmall = In::kDType == DType::bf16;
-  const float factor = kSmall ? mul_rn(inverse, pow2f(-14)) : inverse;
-  std::uint32_t pair[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const std::uint32_t halves = pack_fp16(mul_rn(x[2 * i], factor), mul_rn(x[2 * i + 1], factor));
-    pair[i] = kSmall ? e2m1_codes_of_halves(halves) : e2m1_codes_of_plain_halves(halves);
-  }
-  // Nibbles at 0 and 16, shifted by 8 for the next pair; then the upper ones come down beside the lower ones.
-  const std::uint32_t a = pair[0] + pair[1] * 256u, b = pair[2] + pair[3] * 256u;
-  return __byte_perm(a + (a >> 12), b + (b >> 12), 0x5410);
-}
-
-__device__ __forceinline__ std::uint8_t e4m3_of(float x) {  // finite
-#if __CUDA_ARCH__ >= 890
-  std::uint16_t pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
-  return static_cast<std::uint8_t>(pair);
-#else
-  return e4m3_encode(x);
-#endif
-}
-
-static __device__ __noinline__ std::uint8_t rare_nvfp4_scale(float absmax, float global) {
-  return nvfp4_encode_scale(GlobalScaleRule::amax, absmax, global, DType::f32);
-}
-
-// 1 / x to a float32 step or two.
-__device__ __forceinline__ float rough_inverse(float x) {
-  float inverse;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(x));
-  return inverse;
-}
-
 template <class In, bool kPow2>
 struct EncodeNvfp4 {  // rules pow2 and amax, which differ in the global scale alone
   using Word = std::uint32_t;
@@ -238,15 +97,7 @@ struct EncodeNvfp4 {  // rules pow2 and amax, which differ in the global scale a
   __device__ static Scale begin(const QuantizeParams& p, float absmax, float*, std::uint8_t* scale8,
                                 bool first) {
     const float global = __ldg(p.global_scale);
-    std::uint8_t code;
-    if (kPow2 && absmax > pow2f(-90) && absmax < pow2f(90) && global > pow2f(-90)) {
-      // quick_quotient() by 6 is exact for every float32 (a test tries all mantissas); dividing by a power of two is.
-      const float inverse_global = bits_float((254u << 23) - float_bits(global));
-      code = e4m3_of(mul_rn(quick_quotient(absmax, 6.0f, 1.0f / 6.0f), inverse_global));
-      code = code == 0 ? 1 : code;
-    } else {
-      code = rare_nvfp4_scale(absmax, global);
-    }
+    const std::uint8_t code = nvfp4_scale_code(absmax, global, kPow2);
     if (first) *scale8 = code;
     const float step = nvfp4_step(GlobalScaleRule::amax, code, global);
     if (kPow2 && In::kDType != DType::f32)
