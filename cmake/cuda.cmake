@@ -76,6 +76,7 @@ if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
     ${source}/device/cuda/library.cc ${source}/device/cuda/cublas.cc
     ${source}/ops/fused_activation/cuda.cc ${source}/ops/fused_activation/fused_activation.cc
     ${source}/ops/fused_activation/reference.cc ${source}/ops/rms_norm/cpu.cc ${source}/ops/transform_input/cpu.cc
+    ${source}/ops/matmul_nvfp4_native/check.cc ${source}/ops/matmul_nvfp4_native/cuda.cc ${source}/formats/swizzle.cc
     ${source}/ops/matmul_w4a16/cuda.cc ${source}/ops/matmul_w4a16/pack.cc ${source}/ops/matmul_w4a16/reference.cc
     ${bench}/gpu/harness.cc)
   halfbyte_cuda_sources(halfbyte_gpu_common ${bench}/gpu/kernels.cu)
@@ -96,6 +97,7 @@ if(HALFBYTE_CUDA AND (HALFBYTE_TESTS OR HALFBYTE_BENCH))
     halfbyte_gpu_program(gpu_test ${PROJECT_SOURCE_DIR}/tests/gpu/gpu_test.cc)
     halfbyte_gpu_program(gpu_matmul_test ${PROJECT_SOURCE_DIR}/tests/gpu/matmul_test.cc)
     halfbyte_gpu_program(gpu_fused_activation_test ${PROJECT_SOURCE_DIR}/tests/gpu/fused_activation_test.cc)
+    halfbyte_gpu_program(gpu_native_nvfp4_test ${PROJECT_SOURCE_DIR}/tests/gpu/native_nvfp4_test.cc)
   endif()
   halfbyte_gpu_program(ladder ${bench}/ladder/ladder.cc)
   halfbyte_cuda_sources(ladder ${bench}/ladder/variants.cu)

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "cli/bench_matmul.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "core/fail.h"
@@ -178,6 +179,7 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   add_threads(*dequant, options->threads);
   dequant->callback([options] { run_dequant(*options); });
+  add_bench_matmul(*command);
 }
 
 }  // namespace halfbyte::cli

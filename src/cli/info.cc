@@ -30,7 +30,7 @@ void run() {
                row.available() ? "yes" : "no");
   fmt::print(
       "\nCUDA kernels are compiled for sm_80, sm_90a, sm_100a and sm_120a; so far they have run on sm_90 "
-      "only.\n");
+      "only. matmul_nvfp4_native has never run on a Blackwell device.\n");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "device/cuda/device.h"
 #include "ops/dequantize/op.h"
 #include "ops/fake_quantize/op.h"
+#include "ops/matmul_nvfp4_native/cuda.h"
 #include "ops/quantize/op.h"
 
 namespace halfbyte {
@@ -28,6 +29,8 @@ constexpr KernelRow kCudaRows[] = {
     {"quantize", "cuda", "cuda", cuda::available},
     {"dequantize", "cuda", "cuda", cuda::available},
     {"matmul_w4a16", "cuda", "cuda", cuda::available},
+    {"matmul_nvfp4_native", "cublaslt", "cuda sm_100", cuda::has_fp4_tensor_cores},
+    {"fused_activation", "cuda", "cuda", cuda::available},
 };
 
 bool is_named(const KernelRow& row, std::string_view name) {

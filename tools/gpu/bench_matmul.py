@@ -1,10 +1,11 @@
 """Products of 16-bit activations with 4-bit weights against cuBLAS with the decoded BF16 weights: errors first, then time.
 
   python tools/gpu/bench_matmul.py libhalfbyte_cuda_c.so [--shapes 14336x4096,...] [--m 1,8,16] [--formats nvfp4,nf4-double]
-                                   [--repeats 60] [--clean] [--json FILE]
+                                   [--repeats 60] [--clean] [--bitsandbytes] [--json FILE]
 
 Shapes are N x K. Ours and cuBLAS alternate in one process, each after 256 MB went through the L2, with the queue kept full;
-medians. `floor` is the time of a kernel that reads the packed weights and does nothing. `error` is |ours - product| / |product| in the norm over the float32 product of the decoded weights.
+medians. `floor` is the time of a kernel that reads the packed weights and does nothing. --bitsandbytes
+times its NF4 and FP4 products beside ours where it is installed. `error` is |ours - product| / |product| in the norm over the float32 product of the decoded weights.
 """
 
 import argparse
@@ -16,6 +17,18 @@ from clock import Clock
 from halfbyte_cuda import Library, Weights
 
 
+def bitsandbytes_product(kind, n, k, activations):
+    """A call of bitsandbytes for weights of that kind and shape, or nothing for a kind that it does not have."""
+    name = kind.removesuffix("-double")
+    if name not in ("nf4", "fp4"):
+        return None
+    import bitsandbytes
+    from bitsandbytes.functional import quantize_4bit
+    weight = torch.randn(n, k, device="cuda", dtype=torch.bfloat16) * 0.02
+    packed, state = quantize_4bit(weight, blocksize=64, quant_type=name, compress_statistics=kind.endswith("-double"))
+    return lambda: bitsandbytes.matmul_4bit(activations, packed.t(), state)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library")
@@ -24,6 +37,7 @@ def main():
     parser.add_argument("--formats", default="nvfp4,nf4-double")
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--clean", action="store_true", help="leave the L2 full of clean lines, not of dirty ones")
+    parser.add_argument("--bitsandbytes", action="store_true", help="time bitsandbytes too")
     parser.add_argument("--json")
     args = parser.parse_args()
     torch.manual_seed(7)
@@ -51,15 +65,21 @@ def main():
                 error = float((ours.float() - product).norm() / product.norm())
                 good = error < 6e-3
                 failures += not good
-                times = clock.medians({"ours": lambda: lib.matmul(call, activations, ours),
-                                       "cublas": lambda: torch.mm(activations, dense.T, out=theirs),
-                                       "floor": lambda: lib.read(call.keep[0], sink)}, args.repeats)
+                calls = {"ours": lambda: lib.matmul(call, activations, ours),
+                         "cublas": lambda: torch.mm(activations, dense.T, out=theirs),
+                         "floor": lambda: lib.read(call.keep[0], sink)}
+                peer = bitsandbytes_product(kind, n, k, activations) if args.bitsandbytes else None
+                if peer:
+                    calls["bitsandbytes"] = peer
+                times = clock.medians(calls, args.repeats)
                 us, cublas = times["ours"], times["cublas"]
+                beside = f"  bitsandbytes {times['bitsandbytes']:.2f}" if peer else ""
                 rate, flops = weights.bytes() / us * 1e-3, 2e-6 * m * n * k / us
                 print(f"{f'{n}x{k}':>12} {m:>5} {kind:<11} {us:>8.2f} {cublas:>8.2f} {cublas / us:>8.2f} {times['floor']:>7.2f} {rate:>6.0f} "
-                      f"{flops:>8.1f} {error:>9.2e}{'' if good else '  FAILED'}", flush=True)
+                      f"{flops:>8.1f} {error:>9.2e}{beside}{'' if good else '  FAILED'}", flush=True)
                 result["rows"].append({"n": n, "k": k, "m": m, "format": kind, "us": us, "cublas_us": cublas, "floor_us": times["floor"],
-                                       "times_cublas": cublas / us, "weight_gbps": rate, "tflops": flops, "error": error})
+                                       "times_cublas": cublas / us, "weight_gbps": rate, "tflops": flops, "error": error}
+                                      | ({"bitsandbytes_us": times["bitsandbytes"]} if peer else {}))
             del weights, dense, exact
     if args.json:
         with open(args.json, "w") as file:
