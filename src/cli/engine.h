@@ -10,9 +10,15 @@
 
 namespace halfbyte::cli {
 
-void add_device(CLI::App& command, std::string& device);
+struct DeviceOptions {
+  std::string device = "cpu", arithmetic;  // "cuda"; of a CUDA device: "f32", "f16"
+  bool no_graph = false;
+};
 
-// device: "cpu" or "cuda". Prints the model's warnings.
-std::unique_ptr<Engine> load_engine(const std::string& device, const std::string& dir, ThreadPool& pool);
+// arithmetic: what the command takes unless it is told otherwise.
+void add_device(CLI::App& command, DeviceOptions& options, const std::string& arithmetic);
+
+// Prints the model's warnings.
+std::unique_ptr<Engine> load_engine(const DeviceOptions& options, const std::string& dir, ThreadPool& pool);
 
 }  // namespace halfbyte::cli

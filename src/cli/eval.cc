@@ -26,8 +26,9 @@ namespace {
 
 struct Options {
   std::vector<std::string> models;
-  std::string text, protocol = "windows", reference, json, device;
+  std::string text, protocol = "windows", reference, json;
   std::int64_t seq_len = 2048, windows = 0;
+  DeviceOptions device;
   int threads = 1;
 };
 
@@ -46,9 +47,10 @@ Json to_json(const Options& options, const std::string& name, const CheckpointSu
                {"windows", result.nll_per_window.size()},
                {"seq_len", options.seq_len},
                {"protocol", options.protocol},
-               {"device", options.device},
+               {"device", options.device.device},
                {"threads", options.threads},
                {"seconds", result.seconds}};
+  if (options.device.device == "cuda") json["arithmetic"] = options.device.arithmetic;
   if (!options.reference.empty()) json["reference"] = options.reference;
   if (clipping.values) json["clipping"] = {{"values", clipping.values}, {"clipped", clipping.clipped}};
   json["kl_mean"] = result.kl_mean ? Json(*result.kl_mean) : Json(nullptr);
@@ -177,7 +179,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--reference", options->reference, "Model directory to compare predictions with");
   command->add_option("--json", options->json,
                       "Write the result to this file; with several models, to NAME.json in this folder");
-  add_device(*command, options->device);
+  add_device(*command, options->device, "f32");
   add_threads(*command, options->threads);
   command->footer(
       "Example:\n  halfbyte eval smollm2-nvfp4 --perplexity wiki.test.raw --windows 16 --reference smollm2 "

@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/engine.h"
 #include "cli/options.h"
 #include "core/fail.h"
 #include "model/chat_template.h"
-#include "model/model.h"
 #include "model/sampler.h"
 #include "model/tokenizer.h"
 
@@ -22,6 +22,7 @@ struct Options {
   bool raw = false, quiet = false;
   std::int64_t max_tokens = 128;
   SamplingOptions sampling;
+  DeviceOptions device;
   int threads = 1;
 };
 
@@ -47,6 +48,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// What the speed was measured with.
+std::string device_note(const DeviceOptions& device) {
+  if (device.device == "cpu") return "";
+  return fmt::format(" (CUDA, {}, {})", device.arithmetic,
+                     device.no_graph ? "no graph" : "one graph a token");
+}
+
 void run(const Options& options) {
   constexpr std::int64_t kMostTokens = 1 << 24;
   if (options.max_tokens < 1 || options.max_tokens > kMostTokens)
@@ -57,40 +65,47 @@ void run(const Options& options) {
   const std::vector<std::int32_t> ids = prompt_ids(options, tokenizer);
   if (ids.empty()) fail_input("the prompt is empty");
   ThreadPool pool(options.threads);
-  Model model = Model::load(options.model, pool);
-  for (const std::string& warning : model.warnings()) fmt::print(stderr, "warning: {}\n", warning);
-  const ModelConfig& config = model.config();
+  const std::unique_ptr<Engine> model = load_engine(options.device, options.model, pool);
+  const ModelConfig& config = model->config();
 
   // Rows of the head beyond the tokenizer's vocabulary are padding that stands for no text: never sampled.
   const std::int64_t vocab = std::min<std::int64_t>(config.vocab, tokenizer.vocab_size());
   const auto prompt_size = static_cast<std::int64_t>(ids.size());
   warn_beyond_context(config, prompt_size + options.max_tokens);
-  KvCache cache(config, prompt_size + options.max_tokens);
-  Array<float> hidden(prompt_size * config.hidden), logits(config.vocab);
+  const std::unique_ptr<Session> session = model->session(prompt_size + options.max_tokens);
+  std::vector<float> logits(static_cast<std::size_t>(config.vocab));
+  const auto choose = [&](std::int64_t row) {
+    session->make_logits(row, 1);
+    if (options.sampling.temperature == 0) return session->most_likely(vocab);
+    session->copy_logits(logits);
+    return sampler.next(logits.data(), vocab);
+  };
   const auto start = std::chrono::steady_clock::now();
-  model.forward(ids, cache, hidden.data(), pool);
-  model.logits(hidden.data() + (prompt_size - 1) * config.hidden, 1, logits.data(), pool);
+  session->forward(ids);
+  std::int32_t next = choose(prompt_size - 1);
   const double prompt_seconds = seconds_since(start);
 
-  const auto generation_start = std::chrono::steady_clock::now();
   TokenStream decoder(tokenizer);
-  std::int64_t generated = 0;
-  for (; generated < options.max_tokens;) {
-    const std::int32_t next = sampler.next(logits.data(), vocab);
-    ++generated;
-    if (std::find(config.eos.begin(), config.eos.end(), next) != config.eos.end()) break;
+  std::int64_t generated = 1;
+  // The first of these passes loads and captures what the others run.
+  std::chrono::steady_clock::time_point steady;
+  while (std::find(config.eos.begin(), config.eos.end(), next) == config.eos.end()) {
     fmt::print("{}", decoder.push(next));
     std::fflush(stdout);
     if (generated == options.max_tokens) break;
-    model.forward({&next, 1}, cache, hidden.data(), pool);
-    model.logits(hidden.data(), 1, logits.data(), pool);
+    session->forward({&next, 1});
+    next = choose(0);
+    if (++generated == 2) steady = std::chrono::steady_clock::now();
   }
+  const double seconds = generated > 2 ? seconds_since(steady) : 0;
   fmt::print("{}\n", decoder.finish());
   std::fflush(stdout);
-  if (!options.quiet)
-    fmt::print(stderr, "prompt {} tokens, {:.1f} a second; generated {} tokens, {:.1f} a second\n",
-               prompt_size, static_cast<double>(prompt_size) / prompt_seconds, generated,
-               static_cast<double>(generated) / seconds_since(generation_start));
+  if (!options.quiet) {
+    fmt::print(stderr, "prompt {} tokens, {:.1f} a second; generated {} tokens", prompt_size,
+               static_cast<double>(prompt_size) / prompt_seconds, generated);
+    if (generated > 2) fmt::print(stderr, ", {:.1f} a second", static_cast<double>(generated - 2) / seconds);
+    fmt::print(stderr, "{}\n", device_note(options.device));
+  }
 }
 
 }  // namespace
@@ -114,6 +129,7 @@ void add_generate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--seed", options->sampling.seed, "Of the random choices")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No speed line at the end");
+  add_device(*command, options->device, "f16");
   add_threads(*command, options->threads);
   command->footer(
       "Examples:\n  halfbyte generate smollm2-nvfp4 -p \"What is gravity?\"\n"

@@ -9,7 +9,8 @@ namespace {
 
 class CudaEngine final : public Engine {
  public:
-  explicit CudaEngine(cuda::CudaModel model) : model_(std::move(model)) {
+  CudaEngine(cuda::CudaModel model, const CudaOptions& options)
+      : model_(std::move(model)), options_(options) {
     counts_.not_finite.fill(0);
     counts_.clipped.fill(0);
   }
@@ -21,19 +22,21 @@ class CudaEngine final : public Engine {
     return {.values = counts_.values, .clipped = static_cast<std::int64_t>(counts_.clipped.download()[0])};
   }
   std::unique_ptr<Session> session(std::int64_t capacity) override {
-    return std::make_unique<cuda::CudaSession>(model_, capacity, counts_);
+    return std::make_unique<cuda::CudaSession>(model_, options_, capacity, counts_);
   }
 
  private:
   cuda::CudaModel model_;
+  CudaOptions options_;
   cuda::InputCounts counts_;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> load_cuda_engine(const std::filesystem::path& dir, ThreadPool& pool) {
+std::unique_ptr<Engine> load_cuda_engine(const std::filesystem::path& dir, const CudaOptions& options,
+                                         ThreadPool& pool) {
   cuda::require_device("the model");
-  return std::make_unique<CudaEngine>(cuda::CudaModel::load(dir, pool));
+  return std::make_unique<CudaEngine>(cuda::CudaModel::load(dir, options.arithmetic, pool), options);
 }
 
 }  // namespace halfbyte

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/fail.h"
+#include "formats/fp16.h"
 #include "formats/source_dtype.h"
 #include "io/text.h"
 #include "ops/attention/cuda.h"
@@ -17,8 +18,8 @@ namespace {
 
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, ThreadPool& pool)
-      : checkpoint_(checkpoint), reader_(checkpoint, pool) {}
+  Loader(const Checkpoint& checkpoint, CudaArithmetic arithmetic, ThreadPool& pool)
+      : checkpoint_(checkpoint), reader_(checkpoint, pool), arithmetic_(arithmetic) {}
 
   WeightReader& reader() { return reader_; }
 
@@ -42,6 +43,7 @@ class Loader {
     DeviceLinear linear;
     linear.out = outline.out;
     linear.in = outline.in;
+    linear.parts = {outline.out};
     linear.bias = staging_.upload(outline.bias.span());
     linear.activations = outline.activations;
     if (outline.transform) linear.transform = transform(outline.transform);
@@ -56,6 +58,52 @@ class Loader {
     checkpoint_.drop(name);
     return linear;
   }
+
+  // Linears that read the same: one, where their weights are alike.
+  std::vector<DeviceLinear> joined(std::vector<DeviceLinear> linears) {
+    const DeviceLinear& first = linears[0];
+    std::vector<const StoredWeight*> weights;
+    bool alike = linears.size() > 1;
+    for (const DeviceLinear& linear : linears) {
+      weights.push_back(&linear.weight);
+      alike = alike && linear.outliers.empty() && linear.activations == first.activations &&
+              linear.transform == first.transform &&
+              linear.bias.size() == (first.bias.size() ? linear.out : 0);
+    }
+    if (alike && StoredWeight::can_join(weights)) {
+      DeviceLinear all;
+      all.weight = StoredWeight::join(weights);
+      std::vector<float> bias;
+      for (const DeviceLinear& linear : linears) {
+        all.out += linear.out;
+        all.parts.push_back(linear.out);
+        const std::vector<float> own = linear.bias.download();
+        bias.insert(bias.end(), own.begin(), own.end());
+      }
+      all.bias = staging_.upload(std::span<const float>(bias));
+      all.in = first.in;
+      all.activations = first.activations;
+      all.transform = first.transform;
+      linears.clear();
+      linears.push_back(std::move(all));
+    }
+    for (DeviceLinear& linear : linears) finish(linear);
+    return linears;
+  }
+
+  // Brings a linear into the form that is multiplied.
+  void finish(DeviceLinear& linear) {
+    if (arithmetic_ == CudaArithmetic::f32) return;
+    for (StoredWeight* weight : {&linear.weight, &linear.outliers})
+      if (!weight->empty() && !weight->pack()) ++widened_;
+    if (linear.weight.is_packed() && linear.bias.size()) {
+      std::vector<std::uint16_t> bias;
+      for (const float value : linear.bias.download()) bias.push_back(fp16_encode(value));
+      linear.bias_f16 = staging_.upload(std::span<const std::uint16_t>(bias));
+    }
+  }
+
+  std::int64_t widened() const { return widened_; }  // weights that were made plain FP16
 
  private:
   StoredWeight plain(const std::string& name) {
@@ -96,7 +144,9 @@ class Loader {
 
   const Checkpoint& checkpoint_;
   WeightReader reader_;
+  const CudaArithmetic arithmetic_;
   Staging staging_;
+  std::int64_t widened_ = 0;
   Buffer<int> not_finite_{1};
   std::map<const LinearTransform*, std::shared_ptr<const DeviceTransform>> transforms_;
 };
@@ -110,7 +160,7 @@ bool same_bytes(const Checkpoint& checkpoint, const std::string& a, const std::s
 
 }  // namespace
 
-CudaModel CudaModel::load(const std::filesystem::path& dir, ThreadPool& pool) {
+CudaModel CudaModel::load(const std::filesystem::path& dir, CudaArithmetic arithmetic, ThreadPool& pool) {
   const Checkpoint checkpoint(dir);
   CudaModel model;
   model.config = parse_model_config(checkpoint.config(), checkpoint.config_file());
@@ -120,14 +170,10 @@ CudaModel CudaModel::load(const std::filesystem::path& dir, ThreadPool& pool) {
     fail(ErrorKind::unsupported, "{}: head_dim is {}, attention on CUDA goes up to {}; use --device cpu",
          checkpoint.config_file(), config.head_dim, kLargestHeadDim);
 
-  Loader loader(checkpoint, pool);
+  Loader loader(checkpoint, arithmetic, pool);
   const std::string embedding = "model.embed_tokens.weight";
   model.embedding = loader.table(embedding, {config.vocab, config.hidden});
   const std::vector<LinearInfo> linears = list_linears(config);
-  const auto note = [&](const DeviceLinear& linear) {
-    model.most_scratch = std::max({model.most_scratch, linear.weight.scratch(), linear.outliers.scratch()});
-    model.widest = std::max(model.widest, linear.in);
-  };
   std::size_t next = 0;
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
@@ -138,11 +184,15 @@ CudaModel CudaModel::load(const std::filesystem::path& dir, ThreadPool& pool) {
       layer.q_norm = loader.values(prefix + "self_attn.q_norm.weight", {config.head_dim});
       layer.k_norm = loader.values(prefix + "self_attn.k_norm.weight", {config.head_dim});
     }
-    for (DeviceLinear* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      *linear = loader.linear(linears[next++]);
-      note(*linear);
-    }
+    const auto take = [&](std::size_t count) {
+      std::vector<DeviceLinear> taken;
+      for (std::size_t j = 0; j < count; ++j) taken.push_back(loader.linear(linears[next++]));
+      return loader.joined(std::move(taken));
+    };
+    layer.attention = take(3);
+    layer.o = std::move(take(1)[0]);
+    layer.mlp = take(2);
+    layer.down = std::move(take(1)[0]);
     model.layers.push_back(std::move(layer));
   }
   model.final_norm = loader.values("model.norm.weight", {config.hidden});
@@ -156,11 +206,22 @@ CudaModel CudaModel::load(const std::filesystem::path& dir, ThreadPool& pool) {
     loader.reader().claim(head.name + ".weight", {config.vocab, config.hidden});
   } else {
     model.head = loader.linear(head);
-    note(model.head);
+    loader.finish(model.head);
     model.parameters = loader.reader().parameters();
     if (config.tied) model.warnings.push_back(warning_of_own_head(checkpoint));
   }
   warn_of_unused(loader.reader(), config, model.warnings);
+  const auto note = [&](const DeviceLinear& linear) {
+    model.most_scratch = std::max({model.most_scratch, linear.weight.scratch(), linear.outliers.scratch()});
+    model.widest = std::max(model.widest, linear.in);
+    model.tallest = std::max(model.tallest, linear.out);
+  };
+  model.for_each_linear(note);
+  note(model.head);
+  if (loader.widened())
+    model.warnings.push_back(
+        fmt::format("{}: {} weights are no 4-bit ones in whole blocks and lie in FP16 on the device",
+                    checkpoint.files().path(), loader.widened()));
   check_status(cudaDeviceSynchronize(), "loading the model");
   return model;
 }

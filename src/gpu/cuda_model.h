@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/arithmetic.h"
 #include "gpu/stored_weight.h"
 #include "model/layer.h"
 #include "model/model.h"
@@ -23,23 +24,41 @@ struct DeviceTransform {
   Buffer<std::int32_t> columns, residual;  // [width], [residual], or empty
 };
 
+// A linear, or several that read the same and are multiplied as one matrix.
 struct DeviceLinear {
-  StoredWeight weight, outliers;  // outliers: the last columns, where they have a format of their own
-  Buffer<float> bias;             // [out] or empty
-  std::int64_t out = 0, in = 0;   // in: columns of both
+  StoredWeight weight, outliers;    // outliers: the last columns, where they have a format of their own
+  Buffer<float> bias;               // [out] or empty
+  Buffer<std::uint16_t> bias_f16;   // the same in FP16, of packed weights
+  std::int64_t out = 0, in = 0;     // in: columns of both
+  std::vector<std::int64_t> parts;  // rows of each linear, out in all
   std::optional<ActivationSpec> activations;
   std::shared_ptr<const DeviceTransform> transform;  // null: reads what the model computes
+
+  // Whether FP16 is all that it wants of its input.
+  bool takes_f16() const { return weight.is_packed() && outliers.empty() && !activations && !transform; }
 };
 
 struct DeviceLayer {
-  Buffer<float> attention_norm, mlp_norm;  // [hidden]
-  Buffer<float> q_norm, k_norm;            // [head_dim] or empty
-  DeviceLinear q, k, v, o, gate, up, down;
+  Buffer<float> attention_norm, mlp_norm;    // [hidden]
+  Buffer<float> q_norm, k_norm;              // [head_dim] or empty
+  std::vector<DeviceLinear> attention, mlp;  // q, k, v; gate, up: as many as do not go together
+  DeviceLinear o, down;
 };
 
 struct CudaModel {
   // Refuses what Model::load() refuses, and heads too wide for the kernels.
-  static CudaModel load(const std::filesystem::path& dir, ThreadPool& pool);
+  static CudaModel load(const std::filesystem::path& dir, CudaArithmetic arithmetic, ThreadPool& pool);
+
+  // All linears but the head, which may be the embedding.
+  template <class Visit>
+  void for_each_linear(Visit visit) const {
+    for (const DeviceLayer& layer : layers) {
+      for (const DeviceLinear& linear : layer.attention) visit(linear);
+      visit(layer.o);
+      for (const DeviceLinear& linear : layer.mlp) visit(linear);
+      visit(layer.down);
+    }
+  }
 
   ModelConfig config;
   StoredWeight embedding;  // [vocab, hidden], plain
@@ -48,9 +67,7 @@ struct CudaModel {
   DeviceLinear head;  // empty weight when the embedding serves
   std::vector<std::string> warnings;
   std::int64_t parameters = 0;
-  std::int64_t most_scratch = 0, widest = 0;  // of all linears: scratch() of a weight; columns
-
-  const StoredWeight& head_weight() const { return head.weight.empty() ? embedding : head.weight; }
+  std::int64_t most_scratch = 0, widest = 0, tallest = 0;  // of all linears: StoredWeight::scratch(); in; out
 };
 
 }  // namespace halfbyte::cuda

@@ -9,7 +9,7 @@
 
 namespace halfbyte::cuda {
 
-DeviceInput::DeviceInput(const float* x, std::int64_t rows, std::int64_t columns, InputScratch& scratch,
+DeviceInput::DeviceInput(const Values& x, std::int64_t rows, std::int64_t columns, InputScratch& scratch,
                          InputCounts& counts, Stream stream)
     : x_(x),
       rows_(rows),
@@ -18,37 +18,45 @@ DeviceInput::DeviceInput(const float* x, std::int64_t rows, std::int64_t columns
       counts_(counts),
       stream_(stream) {}
 
-const float* DeviceInput::for_linear(const DeviceLinear& linear) {
-  if (!linear.activations && !linear.transform) return x_;
+LinearValues DeviceInput::for_linear(const DeviceLinear& linear) {
+  if (!linear.activations && !linear.transform) return {.values = x_};
   if (!current_ || activations_ != linear.activations || transform_ != linear.transform.get()) {
     activations_ = linear.activations;
     transform_ = linear.transform.get();
     current_ = make();
   }
-  return current_;
+  return *current_;
 }
 
-const float* DeviceInput::make() {
+LinearValues DeviceInput::make() {
   const InputTransform& input = transform_ ? transform_->host->input : unchanged_;
   const float* changed = change(input);
-  if (!activations_) return changed;
+  if (!activations_) return {.values = {changed, DType::f32}};
+  const QuantSpec& spec = activations_->spec;
   if (activations_->scope == ActivationScope::fixed && input.info.global_scale != 0.0f) {
     const std::int64_t width = changed_columns(input.info), main = width - input.info.outliers;
-    const float limit = nvfp4_range(activations_->spec.global_scale, input.info.global_scale);
+    const float limit = nvfp4_range(spec.global_scale, input.info.global_scale);
     check_status(count_beyond(changed, rows_, main, width, limit, counts_.clipped.data(), stream_),
                  "launching count_beyond");
     counts_.values += rows_ * main;
   }
   round(changed, input.info);
-  return scratch_.rounded.data();
+  LinearValues rounded{.values = {scratch_.rounded.data(), DType::f32}};
+  if (spec.format == Format::nvfp4) {
+    rounded.global_scale = scratch_.global_scale.data();
+    rounded.divides = spec.global_scale == GlobalScaleRule::compressed_tensors;
+    rounded.of_rows = activations_->scope == ActivationScope::token;
+  }
+  return rounded;
 }
 
 const float* DeviceInput::change(const InputTransform& input) {
   const InputInfo& info = input.info;
-  if (!info.scaled && info.hadamard < 2 && !info.gathered) return x_;
+  const auto* x = static_cast<const float*>(x_.data);
+  if (!info.scaled && info.hadamard < 2 && !info.gathered) return x;
   check_status(transform_input({.rows = rows_,
                                 .channels = info.channels,
-                                .x = x_,
+                                .x = x,
                                 .scale = info.scaled ? transform_->scale.data() : nullptr,
                                 .direction = ScaleDirection::divide,
                                 .hadamard = info.hadamard,

@@ -1,13 +1,32 @@
-// Uploads weights and multiplies by them: codes are decoded into scratch memory where they are needed.
+// Uploads weights and multiplies by them: on tensor cores from the codes, or decoded into scratch memory where they are needed.
 #include "gpu/stored_weight.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "formats/dynamic8.h"
 #include "ops/dequantize/cuda.h"
 #include "ops/matmul_f32/cuda.h"
+#include "ops/matmul_w4a16/cuda.h"
+#include "ops/matmul_w4a16/pack.h"
 
 namespace halfbyte::cuda {
+
+template <typename T>
+Buffer<T> StoredWeight::join_buffers(std::span<const StoredWeight* const> parts,
+                                     Buffer<T> StoredWeight::*member) {
+  std::int64_t size = 0;
+  for (const StoredWeight* part : parts) size += (part->*member).size();
+  Buffer<T> joined(size);
+  std::int64_t at = 0;
+  for (const StoredWeight* part : parts) {
+    const Buffer<T>& from = part->*member;
+    if (from.size())
+      check_status(cudaMemcpy(joined.data() + at, from.data(), from.bytes(), cudaMemcpyDeviceToDevice),
+                   "copying on the device");
+    at += from.size();
+  }
+  return joined;
+}
 
 StoredWeight StoredWeight::quantized(const QuantizedTensor& tensor, Staging& staging) {
   StoredWeight weight;
@@ -21,6 +40,7 @@ StoredWeight StoredWeight::quantized(const QuantizedTensor& tensor, Staging& sta
   weight.nested_ = staging.upload(tensor.nested_absmax.span());
   if (tensor.spec.double_quant) weight.map_ = staging.upload(std::span<const float>(kDynamic8Map));
   weight.global_ = staging.upload(std::span<const float>(&tensor.global_scale, 1));
+  weight.global_scale_ = tensor.global_scale;
   weight.offset_ = tensor.offset;
   return weight;
 }
@@ -37,11 +57,61 @@ StoredWeight StoredWeight::plain(const TensorView& view, Staging& staging) {
 }
 
 std::int64_t StoredWeight::bytes() const {
-  return static_cast<std::int64_t>(bytes_.bytes() + scales8_.bytes() + scales_.bytes() + nested_.bytes() +
-                                   map_.bytes() + global_.bytes());
+  return static_cast<std::int64_t>(bytes_.bytes() + tiles_.bytes() + scales8_.bytes() + scales_.bytes() +
+                                   nested_.bytes() + map_.bytes() + global_.bytes());
 }
 
-void StoredWeight::decode(float* out, Stream stream) const {
+bool StoredWeight::can_join(std::span<const StoredWeight* const> parts) {
+  const StoredWeight& first = *parts[0];
+  return std::ranges::all_of(parts, [&](const StoredWeight* part) {
+    if (part->empty() || part->is_packed() || part->columns_ != first.columns_ || part->spec_ != first.spec_)
+      return false;
+    if (part->is_plain()) return part->dtype_ == first.dtype_;
+    if (part->spec_->double_quant || part->global_scale_ != first.global_scale_) return false;
+    return has_row_blocks(part->spec_->format) ||
+           part->columns_ % effective_block(*part->spec_, part->columns_) == 0;
+  });
+}
+
+StoredWeight StoredWeight::join(std::span<const StoredWeight* const> parts) {
+  const StoredWeight& first = *parts[0];
+  StoredWeight joined;
+  for (const StoredWeight* part : parts) joined.rows_ += part->rows_;
+  joined.columns_ = first.columns_;
+  joined.dtype_ = first.dtype_;
+  joined.spec_ = first.spec_;
+  joined.bytes_ = join_buffers(parts, &StoredWeight::bytes_);
+  joined.scales8_ = join_buffers(parts, &StoredWeight::scales8_);
+  joined.scales_ = join_buffers(parts, &StoredWeight::scales_);
+  if (!first.is_plain()) joined.global_ = Buffer<float>(std::span<const float>(&first.global_scale_, 1));
+  joined.global_scale_ = first.global_scale_;
+  return joined;
+}
+
+bool StoredWeight::pack() {
+  if (is_plain()) return true;
+  if (format_info(spec_->format).bits != 4 || columns_ % effective_block(*spec_, columns_)) {
+    Buffer<std::uint8_t> values(2 * rows_ * columns_);
+    decode({values.data(), DType::f16}, nullptr);
+    check_status(cudaDeviceSynchronize(), "decoding a weight");
+    StoredWeight plain;
+    plain.rows_ = rows_;
+    plain.columns_ = columns_;
+    plain.dtype_ = DType::f16;
+    plain.bytes_ = std::move(values);
+    *this = std::move(plain);
+    return false;
+  }
+  tiles_ = Buffer<std::uint8_t>(w4_tile_bytes(*spec_, rows_, columns_));
+  pack_w4(*spec_, rows_, columns_, bytes_.data(), scales8_.data(), scales_.data(), tiles_.data(), nullptr);
+  check_status(cudaDeviceSynchronize(), "packing a weight");
+  bytes_ = {};
+  scales8_ = {};
+  scales_ = {};
+  return true;
+}
+
+void StoredWeight::decode(MutableValues out, Stream stream) const {
   dequantize({.spec = *spec_,
               .rows = rows_,
               .columns = columns_,
@@ -53,14 +123,14 @@ void StoredWeight::decode(float* out, Stream stream) const {
               .offset = offset_,
               .group = kDynamic8Group,
               .global_scale = global_.data(),
-              .dtype = DType::f32,
-              .out = out},
+              .dtype = out.dtype,
+              .out = out.data},
              stream);
 }
 
-void StoredWeight::multiply(const float* x, std::int64_t m, std::int64_t x_stride, const float* bias,
+void StoredWeight::multiply(const Values& x, std::int64_t m, std::int64_t x_stride, const float* bias,
                             bool accumulate, float* scratch, float* out, Stream stream) const {
-  if (!is_plain()) decode(scratch, stream);
+  if (!is_plain()) decode({scratch, DType::f32}, stream);
   check_status(matmul_f32({.m = m,
                            .n = rows_,
                            .k = columns_,
@@ -74,6 +144,30 @@ void StoredWeight::multiply(const float* x, std::int64_t m, std::int64_t x_strid
                            .out_stride = rows_},
                           stream),
                "launching matmul_f32");
+}
+
+void StoredWeight::multiply_f16(const void* x, std::int64_t m, const void* bias, void* workspace, void* out,
+                                Stream stream) const {
+  MatmulW4A16Call call;
+  call.weights = {.spec = *spec_,
+                  .rows = rows_,
+                  .columns = columns_,
+                  .tiles = tiles_.data(),
+                  .global_scale = global_.data(),
+                  .nested_absmax = nested_.data(),
+                  .map = map_.data(),
+                  .offset = offset_};
+  call.m = m;
+  call.dtype = DType::f16;
+  call.activations = x;
+  call.bias = bias;
+  call.out = out;
+  call.workspace = workspace;
+  matmul_w4a16(call, stream);
+}
+
+std::int64_t StoredWeight::workspace(std::int64_t m) const {
+  return is_packed() ? matmul_w4a16_workspace(m, rows_, columns_) : 0;
 }
 
 }  // namespace halfbyte::cuda

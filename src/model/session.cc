@@ -31,6 +31,10 @@ class CpuSession final : public Session {
 
   void copy_logits(std::span<float> out) override { std::copy_n(logits_.data(), out.size(), out.begin()); }
 
+  std::int32_t most_likely(std::int64_t vocab) override {
+    return static_cast<std::int32_t>(row_argmax(logits_.data(), vocab));
+  }
+
   void score(std::span<const std::int32_t> targets, const Session* reference,
              std::span<TokenScore> scores) override {
     const std::int64_t vocab = config().vocab;

@@ -27,6 +27,8 @@ class Session {
   virtual void make_logits(std::int64_t first, std::int64_t rows) = 0;
   // out: [rows, vocab] of the last make_logits().
   virtual void copy_logits(std::span<float> out) = 0;
+  // The first of the largest of the first `vocab` logits of the first of those rows.
+  virtual std::int32_t most_likely(std::int64_t vocab) = 0;
   // Scores those rows against the tokens that came, one a row, and the reference's logits of the same rows, if there is a
   // reference, which must lie on the same device.
   virtual void score(std::span<const std::int32_t> targets, const Session* reference,

@@ -34,6 +34,7 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 
 std::int64_t passed = 0, failed = 0;
+double worst_f16 = 0;  // error of logits
 
 void expect(bool good, const std::string& what) {
   ++(good ? passed : failed);
@@ -107,7 +108,7 @@ void test_golden(const std::filesystem::path& dir, ThreadPool& pool) {
   const TensorView &input = golden.at("input_ids"), &expected = golden.at("logits");
   Ids ids;
   for (std::int64_t i = 0; i < input.elements(); ++i) ids.push_back(load<std::int32_t>(input.data.data(), i));
-  const auto engine = load_cuda_engine(dir, pool);
+  const auto engine = load_cuda_engine(dir, {}, pool);
   const auto session = engine->session(input.elements());
   for (const std::int64_t piece : {0, 1, 7}) {
     const std::vector<float> found = logits(*session, ids, piece);
@@ -267,7 +268,7 @@ void test_inputs(const std::filesystem::path& dir, const std::string& name, Thre
                  std::uint64_t seed) {
   const Checkpoint checkpoint(dir);
   WeightReader reader(checkpoint, pool);
-  const cuda::CudaModel model = cuda::CudaModel::load(dir, pool);
+  const cuda::CudaModel model = cuda::CudaModel::load(dir, CudaArithmetic::f32, pool);
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   constexpr std::int64_t kRows = 37;
@@ -276,8 +277,17 @@ void test_inputs(const std::filesystem::path& dir, const std::string& name, Thre
   counts.not_finite.fill(0);
   counts.clipped.fill(0);
   const cuda::DeviceLayer& layer = model.layers[0];
-  const cuda::DeviceLinear* const linears[] = {&layer.q,    &layer.k,  &layer.v,   &layer.o,
-                                               &layer.gate, &layer.up, &layer.down};
+  // The linear on the device that each of the seven is part of.
+  const auto of = [](const std::vector<cuda::DeviceLinear>& joined, std::size_t part) {
+    return &joined[joined.size() == 1 ? 0 : part];
+  };
+  const cuda::DeviceLinear* const linears[] = {of(layer.attention, 0),
+                                               of(layer.attention, 1),
+                                               of(layer.attention, 2),
+                                               &layer.o,
+                                               of(layer.mlp, 0),
+                                               of(layer.mlp, 1),
+                                               &layer.down};
   const std::vector<LinearInfo> infos = list_linears(model.config);
   ClippingCounts expected_counts;
   for (std::size_t i = 0; i < std::size(linears); ++i) {
@@ -290,10 +300,10 @@ void test_inputs(const std::filesystem::path& dir, const std::string& name, Thre
     SharedInput host(x.data(), kRows, columns, host_scratch, expected_counts, pool);
     const float* expected = host.for_linear(outline);
     const cuda::Buffer<float> device_x{std::span<const float>(x)};
-    cuda::DeviceInput device(device_x.data(), kRows, columns, scratch, counts, nullptr);
+    cuda::DeviceInput device({device_x.data(), DType::f32}, kRows, columns, scratch, counts, nullptr);
     std::vector<float> found(static_cast<std::size_t>(kRows * outline.in));
-    cuda::check_status(cudaMemcpy(found.data(), device.for_linear(*linears[i]), found.size() * sizeof(float),
-                                  cudaMemcpyDeviceToHost),
+    cuda::check_status(cudaMemcpy(found.data(), device.for_linear(*linears[i]).values.data,
+                                  found.size() * sizeof(float), cudaMemcpyDeviceToHost),
                        "copying");
     std::size_t differ = 0;
     for (std::size_t j = 0; j < found.size(); ++j)
@@ -311,19 +321,41 @@ void test_kind(const std::filesystem::path& dir, const Kind& kind, Session& refe
                Session& reference_cuda, ThreadPool& pool) {
   const Ids ids = Kinds::ids();
   const auto rows = static_cast<std::int64_t>(ids.size());
-  const auto cpu = load_cpu_engine(dir, pool), device = load_cuda_engine(dir, pool);
+  const auto cpu = load_cpu_engine(dir, pool), device = load_cuda_engine(dir, {}, pool);
   const auto cpu_session = cpu->session(rows + 16), device_session = device->session(rows + 16);
   const std::vector<float> expected = logits(*cpu_session, ids, 0), found = logits(*device_session, ids, 0);
-  const double difference = error(found, expected);
-  // Where inputs are rounded, the last bit of a sum now and then turns a rounding over, and later layers carry it on; these
-  // kinds stand on test_inputs(). The rounding itself moves logits by 0.2 and more.
-  expect(difference < (kind.rounds_inputs ? 0.1 : 2e-6),
-         fmt::format("{}: logits differ by {}", kind.name, difference));
+  const std::vector<float> plain = logits(reference_cpu, ids, 0);
+  const auto check = [&](const std::vector<float>& those, const std::vector<float>& wanted, double bound,
+                         const std::string& how) {
+    const double difference = error(those, wanted), rounding = error(wanted, plain);
+    // Where inputs are rounded, the last bit of a sum now and then turns a rounding over, and later layers carry it on; these
+    // kinds stand on test_inputs(), and are here held to be as near to the model in BF16 as the CPU's.
+    const bool good = kind.rounds_inputs ? difference < rounding && error(those, plain) < 1.25 * rounding
+                                         : difference < bound;
+    expect(good,
+           fmt::format("{}: logits {} differ by {}, rounding by {}", kind.name, how, difference, rounding));
+    return difference;
+  };
+  check(found, expected, 2e-6, "at once");
   expect(logits(*device_session, ids, 0) == found, fmt::format("{}: other bits the second time", kind.name));
   expect(cpu->parameters() == device->parameters(), fmt::format("{}: parameters", kind.name));
   if (!kind.rounds_inputs)
     expect(greedy(*cpu_session, ids, 16) == greedy(*device_session, ids, 16),
            fmt::format("{}: another greedy continuation", kind.name));
+
+  // Through the kernels for single tokens too, captured and not.
+  const auto uncaptured = load_cuda_engine(dir, {.graph = false}, pool);
+  const auto narrow = load_cuda_engine(dir, {.arithmetic = CudaArithmetic::f16}, pool);
+  for (const std::int64_t piece : {0, 1, 40}) {
+    const std::vector<float> wanted = logits(*cpu_session, ids, piece);
+    for (Engine* const engine : {device.get(), uncaptured.get(), narrow.get()}) {
+      const bool f16 = engine == narrow.get();
+      const double difference = check(logits(*engine->session(rows), ids, piece), wanted, f16 ? 5e-3 : 2e-6,
+                                      fmt::format("in pieces of {}{}{}", piece, f16 ? ", FP16" : "",
+                                                  engine == uncaptured.get() ? ", no graph" : ""));
+      if (f16 && !kind.rounds_inputs) worst_f16 = std::max(worst_f16, difference);
+    }
+  }
 
   const Ids targets(ids.begin() + 1, ids.end());
   std::vector<TokenScore> cpu_scores(targets.size()), device_scores(targets.size());
@@ -371,7 +403,7 @@ int run(int argc, char** argv) {
   const std::filesystem::path tiny = models / "smollm2_like";
   Folder folder;
   Kinds kinds(tiny, pool);
-  const auto cpu = load_cpu_engine(tiny, pool), device = load_cuda_engine(tiny, pool);
+  const auto cpu = load_cpu_engine(tiny, pool), device = load_cuda_engine(tiny, {}, pool);
   const auto capacity = static_cast<std::int64_t>(Kinds::ids().size());
   const auto cpu_session = cpu->session(capacity), device_session = device->session(capacity);
   for (const Kind& kind : kinds.list()) {
@@ -390,6 +422,7 @@ int run(int argc, char** argv) {
     std::vector<TokenScore> scores(1);
     device_session->score(Ids{1}, cpu_session.get(), scores);
   });
+  fmt::print("products in FP16 change logits by up to {:.5f} of their root mean square\n", worst_f16);
   return exit_code(passed, failed);
 }
 

@@ -7,7 +7,7 @@
 
 namespace halfbyte {
 
-std::unique_ptr<Engine> load_cuda_engine(const std::filesystem::path&, ThreadPool&) {
+std::unique_ptr<Engine> load_cuda_engine(const std::filesystem::path&, const CudaOptions&, ThreadPool&) {
   cuda::require_device("the model");
   std::abort();  // the line above throws in this build
 }

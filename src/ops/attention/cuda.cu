@@ -1,7 +1,10 @@
-// Attention of a head over blocks of keys: 64 new tokens a thread block, keys and values through shared memory.
+// Attention over blocks of keys. Many new tokens: 64 of them and a head a thread block, keys and values through shared memory. One
+// new token: a block of keys and the heads that share it a thread block; the last one to finish adds the parts up.
 #include <cuda_runtime_api.h>
 
 #include "core/shape.h"
+#include "device/cuda/reduce.cuh"
+#include "device/cuda/values.cuh"
 #include "ops/attention/cuda.h"
 
 namespace halfbyte::cuda {
@@ -110,10 +113,10 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ Devic
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (4 * y + i >= rows) continue;
-    float* to = p.out + (first_row + 4 * y + i) * q_stride + head * p.head_dim;
+    const std::int64_t to = (first_row + 4 * y + i) * q_stride + head * p.head_dim;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
-      if (x + 16 * j < p.head_dim) to[x + 16 * j] = out[i][j] / sums[i];
+      if (x + 16 * j < p.head_dim) store_value(p.out, to + x + 16 * j, out[i][j] / sums[i]);
   }
 }
 
@@ -128,15 +131,187 @@ int launch(const DeviceAttention& args, Stream stream) {
   return cudaGetLastError();
 }
 
+// One new token. Workspace: counters [kv_heads], then for each head and block of keys its largest score, the sum of exponentials
+// and the sum of values [head_dim].
+constexpr int kFewThreads = 128, kFewKeys = 32, kLanesAKey = 4;
+constexpr int kMostShared = 8;  // heads that share keys, in one thread block
+static_assert(kFewThreads == kFewKeys * kLanesAKey, "every lane has a part of one key");
+
+struct FewParams : DeviceAttention {
+  unsigned* counters;
+  float* parts;
+  int blocks, shared;  // blocks of keys that the capacity has; heads that share keys
+};
+
+// Shared memory: queries [shared, head_dim], then the factors of the parts [shared, blocks].
+std::int64_t few_shared_bytes(std::int64_t shared, std::int64_t head_dim, std::int64_t capacity) {
+  return static_cast<std::int64_t>(sizeof(float)) * shared * (head_dim + ceil_div(capacity, kFewKeys));
+}
+
+// Adds up the parts of blocks [first, last] of keys of the heads from `head` on. factors: [shared, blocks].
+__device__ void combine(const FewParams& p, std::int64_t head, int first, int last, float* factors) {
+  const std::int64_t dim = p.head_dim, part_size = dim + 2, head_size = p.blocks * part_size;
+  const float* parts = p.parts + head * head_size;
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  __shared__ float sums[kMostShared];
+  for (int h = warp; h < p.shared; h += kFewThreads / 32) {
+    const float* of_head = parts + h * head_size;
+    float top = -INFINITY, sum = 0.0f;
+    for (int part = first + lane; part <= last; part += 32)
+      top = fmaxf(top, __ldcg(of_head + part * part_size));
+    top = warp_reduce(top, Larger{});
+    for (int part = first + lane; part <= last; part += 32) {
+      const float factor = expf(__ldcg(of_head + part * part_size) - top);
+      factors[h * p.blocks + part] = factor;
+      sum = fmaf(__ldcg(of_head + part * part_size + 1), factor, sum);
+    }
+    sum = warp_reduce(sum, Add{});
+    if (lane == 0) sums[h] = sum;
+  }
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < p.shared * dim; i += kFewThreads) {
+    const std::int64_t h = i / dim, d = i % dim;
+    float value = 0.0f;
+#pragma unroll 8
+    for (int part = first; part <= last; ++part)
+      value =
+          fmaf(__ldcg(parts + h * head_size + part * part_size + 2 + d), factors[h * p.blocks + part], value);
+    store_value(p.out, (head + h) * dim + d, value / sums[h]);
+  }
+}
+
+// kQuads: of four numbers, that a lane has of its key: head_dim is at most 16 * kQuads, and a multiple of 4.
+template <int kQuads>
+__global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant__ FewParams p) {
+  extern __shared__ float4 memory[];
+  __shared__ float scores[kMostShared][kFewKeys];
+  __shared__ bool is_last;
+  const std::int64_t dim = p.head_dim, kv_head = blockIdx.y, kv_stride = p.kv_heads * dim;
+  const std::int64_t position = *p.first_position;
+  const std::int64_t oldest = p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
+  const int first_block = static_cast<int>(oldest / kFewKeys),
+            last_block = static_cast<int>(position / kFewKeys);
+  const int block = static_cast<int>(blockIdx.x);
+  if (block < first_block || block > last_block) return;
+  const std::int64_t first_key = std::int64_t{block} * kFewKeys, head = kv_head * p.shared;
+  const int quads = static_cast<int>(dim / 4), lane = static_cast<int>(threadIdx.x % kLanesAKey),
+            key = static_cast<int>(threadIdx.x / kLanesAKey);
+  const bool seen = first_key + key <= position && first_key + key >= oldest;
+
+  // All loads before the first use: the key's part of this lane, and a column of the values.
+  const auto* key_row =
+      reinterpret_cast<const float4*>(p.keys + (first_key + key) * kv_stride + kv_head * dim);
+  float4 own[kQuads];
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    const int quad = i * kLanesAKey + lane;
+    own[i] = seen && quad < quads ? key_row[quad] : float4{};
+  }
+  const int keys = static_cast<int>(position - first_key < kFewKeys ? position - first_key + 1 : kFewKeys);
+  const auto load_values = [&](std::int64_t d, float(&values)[kFewKeys]) {
+    const float* from = p.values + first_key * kv_stride + kv_head * dim + d;
+#pragma unroll
+    for (int k = 0; k < kFewKeys; ++k) values[k] = k < keys && d < dim ? from[k * kv_stride] : 0.0f;
+  };
+  float values[kFewKeys];
+  load_values(threadIdx.x, values);
+
+  auto* queries = reinterpret_cast<float*>(memory);
+  for (std::int64_t i = threadIdx.x; i < p.shared * dim; i += kFewThreads) queries[i] = p.q[head * dim + i];
+  __syncthreads();
+  for (int h = 0; h < p.shared; ++h) {
+    const auto* query = reinterpret_cast<const float4*>(queries + h * dim);
+    float dot = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      const int quad = i * kLanesAKey + lane;
+      const float4 q = quad < quads ? query[quad] : float4{};
+      dot = fmaf(q.x, own[i].x, dot);
+      dot = fmaf(q.y, own[i].y, dot);
+      dot = fmaf(q.z, own[i].z, dot);
+      dot = fmaf(q.w, own[i].w, dot);
+    }
+#pragma unroll
+    for (int other = kLanesAKey / 2; other; other /= 2) dot += __shfl_xor_sync(0xFFFFFFFFu, dot, other);
+    if (lane == 0) scores[h][key] = seen ? dot * p.scale : -INFINITY;
+  }
+  __syncthreads();
+  const std::int64_t part_size = dim + 2;
+  const auto part = [&](std::int64_t h) { return p.parts + ((head + h) * p.blocks + block) * part_size; };
+  for (int h = static_cast<int>(threadIdx.x / 32); h < p.shared; h += kFewThreads / 32) {
+    const int k = static_cast<int>(threadIdx.x % 32);
+    const float score = scores[h][k],
+                top = warp_reduce(score, Larger{});  // at least one key of the block is seen
+    const float e = expf(score - top), sum = warp_reduce(e, Add{});
+    scores[h][k] = e;
+    if (k == 0) {
+      part(h)[0] = top;
+      part(h)[1] = sum;
+    }
+  }
+  __syncthreads();
+  for (std::int64_t d = threadIdx.x; d < dim; d += kFewThreads) {
+    if (d >= kFewThreads) load_values(d, values);
+    for (int h = 0; h < p.shared; ++h) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int k = 0; k < kFewKeys; ++k) sum = fmaf(scores[h][k], values[k], sum);
+      part(h)[2 + d] = sum;
+    }
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const auto others = static_cast<unsigned>(last_block - first_block);
+    is_last = atomicInc(p.counters + kv_head, others) == others;  // back to zero by itself
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  combine(p, head, first_block, last_block, queries + p.shared * dim);
+}
+
+constexpr std::int64_t kMostFewShared = 48 * 1024;
+bool takes_few(const DeviceAttention& args) {
+  const std::int64_t shared = args.heads / args.kv_heads;
+  return args.rows == 1 && args.workspace && shared <= kMostShared && args.head_dim % 4 == 0 &&
+         few_shared_bytes(shared, args.head_dim, args.capacity) <= kMostFewShared - 2048;
+}
+
+int launch_one(const DeviceAttention& args, Stream stream) {
+  FewParams params{};
+  static_cast<DeviceAttention&>(params) = args;
+  params.counters = static_cast<unsigned*>(args.workspace);
+  params.parts = static_cast<float*>(args.workspace) + args.kv_heads;
+  params.blocks = static_cast<int>(ceil_div(args.capacity, kFewKeys));
+  params.shared = static_cast<int>(args.heads / args.kv_heads);
+  const auto bytes = static_cast<std::size_t>(few_shared_bytes(params.shared, args.head_dim, args.capacity));
+  const dim3 grid(static_cast<unsigned>(params.blocks), static_cast<unsigned>(args.kv_heads));
+  if (args.head_dim <= 64)
+    attend_one<4><<<grid, kFewThreads, bytes, stream>>>(params);
+  else if (args.head_dim <= 128)
+    attend_one<8><<<grid, kFewThreads, bytes, stream>>>(params);
+  else
+    attend_one<16><<<grid, kFewThreads, bytes, stream>>>(params);
+  return cudaGetLastError();
+}
+
 }  // namespace
+
+std::int64_t attention_workspace(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                                 std::int64_t capacity) {
+  return static_cast<std::int64_t>(sizeof(float)) *
+         (kv_heads + heads * ceil_div(capacity, kFewKeys) * (head_dim + 2));
+}
 
 int attention(const DeviceAttention& args, Stream stream) {
   if (args.rows == 0) return cudaSuccess;
+  if (args.head_dim > kLargestHeadDim) return cudaErrorInvalidValue;
+  if (takes_few(args)) return launch_one(args, stream);
   if (args.head_dim <= 32) return launch<32>(args, stream);
   if (args.head_dim <= 64) return launch<64>(args, stream);
   if (args.head_dim <= 128) return launch<128>(args, stream);
-  if (args.head_dim <= kLargestHeadDim) return launch<256>(args, stream);
-  return cudaErrorInvalidValue;
+  return launch<256>(args, stream);
 }
 
 }  // namespace halfbyte::cuda

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device/cuda/device.h"
+#include "device/cuda/values.h"
 
 namespace halfbyte::cuda {
 
@@ -19,10 +20,18 @@ struct DeviceAttention {
   const float* q = nullptr;       // [T, heads, head_dim]
   const float* keys = nullptr;    // [capacity, kv_heads, head_dim]
   const float* values = nullptr;  // the same
-  float* out = nullptr;           // [T, heads, head_dim]
+  MutableValues out;              // [T, heads, head_dim]
+  std::int64_t capacity =
+      0;  // positions of keys and values; one new token alone asks for it, and for the next
+  void* workspace = nullptr;  // [attention_workspace()], all zero before the first call and left so
 };
 
-// Softmax over blocks of keys in order, with a running maximum; the same bits in every run. Returns a cudaError_t.
+// Bytes of workspace for one new token.
+std::int64_t attention_workspace(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                                 std::int64_t capacity);
+
+// Softmax over blocks of keys with a running maximum, blocks added in order; one new token alone has its keys shared among thread
+// blocks. The same bits in every run. Returns a cudaError_t.
 int attention(const DeviceAttention& args, Stream stream);
 
 }  // namespace halfbyte::cuda

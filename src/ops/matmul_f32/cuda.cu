@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/shape.h"
+#include "device/cuda/ptx.cuh"
 #include "device/cuda/reduce.cuh"
 #include "device/cuda/widen.cuh"
 #include "ops/matmul_f32/cuda.h"
@@ -11,6 +12,7 @@ namespace halfbyte::cuda {
 namespace {
 
 constexpr int kTile = 128, kDepth = 16, kThreads = 256;
+constexpr std::int64_t kFewRows = 4;
 constexpr int kPadded = kTile + 4;  // rows of a transposed tile start at other banks
 
 // Four numbers along K; beyond the end of the row, zeros. `vectors`: rows begin at multiples of four numbers.
@@ -72,12 +74,12 @@ __device__ void read_eight(const float* tile, int y, float (&out)[8]) {
   }
 }
 
-template <class Stored>
+template <class Active, class Stored>
 __global__ void __launch_bounds__(kThreads, 2) multiply_tiles(const __grid_constant__ DeviceMatmulF32 p) {
   __shared__ __align__(16) float a_tile[2][kDepth][kPadded];
   __shared__ __align__(16) float w_tile[2][kDepth][kPadded];
   const std::int64_t first_m = std::int64_t{blockIdx.y} * kTile, first_n = std::int64_t{blockIdx.x} * kTile;
-  Side<StoredF32> a(p.activation, p.activation_stride, first_m, p.m);
+  Side<Active> a(p.activation.data, p.activation_stride, first_m, p.m);
   Side<Stored> w(p.weight, p.k, first_n, p.n);
   const int y = threadIdx.x / 16, x = threadIdx.x % 16;
   float sums[8][8] = {};
@@ -117,44 +119,118 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_tiles(const __grid_const
   }
 }
 
-// A warp a row of the weights and a row of activations.
+// Eight numbers along K as they lie in memory, so that many loads can be under way at once.
 template <class Stored>
-__global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant__ DeviceMatmulF32 p) {
-  const std::int64_t n = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32, m = blockIdx.y;
-  if (n >= p.n) return;
-  const auto* weight = static_cast<const typename Stored::Bits*>(p.weight) + n * p.k;
-  const float* activation = p.activation + m * p.activation_stride;
-  const bool vectors = p.k % 4 == 0 && p.activation_stride % 4 == 0 &&
-                       reinterpret_cast<std::uintptr_t>(p.activation) % 16 == 0;
-  float sum = 0.0f;
-#pragma unroll 4
-  for (std::int64_t k = threadIdx.x % 32 * 4; k < p.k; k += 128) {
-    float left[4], right[4];
-    load_four<StoredF32>(activation, k, p.k, true, vectors, left);
-    load_four<Stored>(weight, k, p.k, true, vectors, right);
+struct Eight {
+  static constexpr int kQuads = static_cast<int>(sizeof(typename Stored::Bits)) / 2;  // of 16 bytes
+  uint4 quads[kQuads] = {};
+
+  __device__ void load(const typename Stored::Bits* from, bool once) {
+    const auto* at = reinterpret_cast<const uint4*>(from);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum = fmaf(left[i], right[i], sum);
+    for (int i = 0; i < kQuads; ++i) quads[i] = once ? load_once(at + i) : __ldg(at + i);
   }
-  sum = warp_reduce(sum, Add{});
-  if (threadIdx.x % 32) return;
-  float* out = p.out + m * p.out_stride + n;
-  *out = sum + (p.bias ? p.bias[n] : 0.0f) + (p.accumulate ? *out : 0.0f);
+  __device__ void widen(float (&out)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint4& quad = quads[i * kQuads / 8];
+      const int at = i % (8 / kQuads) * kQuads / 2;  // of the quad's words
+      const std::uint32_t word = at == 0 ? quad.x : at == 1 ? quad.y : at == 2 ? quad.z : quad.w;
+      if constexpr (kQuads == 2)
+        out[i] = __uint_as_float(word);
+      else
+        out[i] = Stored::widen(static_cast<std::uint16_t>(word >> (i % 2 * 16)));
+    }
+  }
+};
+
+// A warp two rows of the weights and a row of activations; kUnroll runs of 256 columns are fetched together. Vectors: rows are
+// whole runs of eight numbers, aligned.
+constexpr int kWarpRows = 2, kUnroll = 4, kRun = 256;
+template <class Active, class Stored, bool kVectors>
+__global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant__ DeviceMatmulF32 p) {
+  const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32 * kWarpRows,
+                     m = blockIdx.y;
+  if (first >= p.n) return;
+  const typename Stored::Bits* weights[kWarpRows];
+#pragma unroll
+  for (int r = 0; r < kWarpRows; ++r)
+    weights[r] =
+        static_cast<const typename Stored::Bits*>(p.weight) + (first + r < p.n ? first + r : first) * p.k;
+  const auto* activation =
+      static_cast<const typename Active::Bits*>(p.activation.data) + m * p.activation_stride;
+  float sums[kWarpRows] = {};
+  if constexpr (kVectors) {
+    for (std::int64_t k = threadIdx.x % 32 * 8; k < p.k; k += kUnroll * kRun) {
+      Eight<Stored> right[kUnroll][kWarpRows];
+      Eight<Active> left[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll;
+           ++u) {  // beyond the end, the last eight again: a branch would hold the loads apart
+        const std::int64_t at = k + u * kRun < p.k ? k + u * kRun : p.k - 8;
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r) right[u][r].load(weights[r] + at, true);
+        left[u].load(activation + at, false);
+      }
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const bool counts = k + u * kRun < p.k;
+        float a[8], w[8];
+        left[u].widen(a);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) a[i] = counts ? a[i] : 0.0f;
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r) {
+          right[u][r].widen(w);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) sums[r] = fmaf(a[i], w[i], sums[r]);
+        }
+      }
+    }
+  } else {
+    for (std::int64_t k = threadIdx.x % 32; k < p.k; k += 32)
+#pragma unroll
+      for (int r = 0; r < kWarpRows; ++r)
+        sums[r] = fmaf(Active::widen(activation[k]), Stored::widen(weights[r][k]), sums[r]);
+  }
+#pragma unroll
+  for (int r = 0; r < kWarpRows; ++r) {
+    const std::int64_t n = first + r;
+    const float sum = warp_reduce(sums[r], Add{});
+    if (threadIdx.x % 32 || n >= p.n) continue;
+    float* out = p.out + m * p.out_stride + n;
+    *out = sum + (p.bias ? p.bias[n] : 0.0f) + (p.accumulate ? *out : 0.0f);
+  }
+}
+
+bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
+
+template <class Active, class Stored>
+void launch(const DeviceMatmulF32& args, Stream stream) {
+  if (args.m <= kFewRows) {
+    const dim3 grid(static_cast<unsigned>(ceil_div(args.n, kThreads / 32 * kWarpRows)),
+                    static_cast<unsigned>(args.m));
+    if (args.k % 8 == 0 && args.activation_stride % 8 == 0 && is_aligned(args.activation.data) &&
+        is_aligned(args.weight))
+      multiply_rows<Active, Stored, true><<<grid, kThreads, 0, stream>>>(args);
+    else
+      multiply_rows<Active, Stored, false><<<grid, kThreads, 0, stream>>>(args);
+  } else {
+    multiply_tiles<Active, Stored><<<dim3(static_cast<unsigned>(ceil_div(args.n, kTile)),
+                                          static_cast<unsigned>(ceil_div(args.m, kTile))),
+                                     kThreads, 0, stream>>>(args);
+  }
 }
 
 }  // namespace
 
 int matmul_f32(const DeviceMatmulF32& args, Stream stream) {
   if (args.m == 0 || args.n == 0) return cudaSuccess;
-  const auto m = static_cast<unsigned>(args.m);
   const bool known = with_stored(args.dtype, [&](auto stored) {
-    using Stored = decltype(stored);
-    if (args.m <= 4)
-      multiply_rows<Stored>
-          <<<dim3(static_cast<unsigned>(ceil_div(args.n, kThreads / 32)), m), kThreads, 0, stream>>>(args);
+    if (args.activation.dtype == DType::f16)
+      launch<StoredFp16, decltype(stored)>(args, stream);
     else
-      multiply_tiles<Stored><<<dim3(static_cast<unsigned>(ceil_div(args.n, kTile)),
-                                    static_cast<unsigned>(ceil_div(args.m, kTile))),
-                               kThreads, 0, stream>>>(args);
+      launch<StoredF32, decltype(stored)>(args, stream);
   });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
 }

@@ -1,13 +1,24 @@
-// RMSNorm on a CUDA device, on the caller's stream.
+// RMSNorm on a CUDA device, with the addition to the residual stream that comes before it, on the caller's stream.
 #pragma once
 
+#include <cstdint>
+
 #include "device/cuda/device.h"
-#include "ops/rms_norm/op.h"
+#include "device/cuda/values.h"
 
 namespace halfbyte::cuda {
 
-// As rms_norm() of op.h with every pointer on the device. Squares are summed in double, in an order of its own: the mean differs
-// from the CPU's where a sum of doubles lies within 1e-15 of a tie of float32. Returns a cudaError_t.
-int rms_norm(const RmsNorm& args, Stream stream);
+// x += addend, where there is one; out = x / sqrt(mean of x^2 + eps) * weight. Every pointer is on the device.
+struct AddNorm {
+  std::int64_t rows = 0, columns = 0;
+  float* x = nullptr;             // [rows, columns]
+  Values addend;                  // the same, or null
+  const float* weight = nullptr;  // [columns]
+  float eps = 0;
+  MutableValues out;  // [rows, columns]
+};
+
+// In float32 bit for bit what rms_norm() of op.h gives (sum_of_squares.h). Returns a cudaError_t.
+int add_norm(const AddNorm& args, Stream stream);
 
 }  // namespace halfbyte::cuda

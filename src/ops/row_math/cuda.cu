@@ -1,6 +1,7 @@
 // Log-probabilities, divergences and the most likely token of rows of logits.
 #include <cuda_runtime_api.h>
 
+#include "core/shape.h"
 #include "device/cuda/reduce.cuh"
 #include "ops/row_math/cuda.h"
 
@@ -53,10 +54,24 @@ __global__ void __launch_bounds__(kThreads) score(const __grid_constant__ ScoreR
   if (threadIdx.x == 0) p.scores[row] = result;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    largest_of(const float* values, std::int64_t count, std::int32_t* token) {
-  const Largest largest = row_largest(values, count);
-  if (threadIdx.x == 0) *token = largest.at;
+// Greater for greater floats, and of equal ones for the lower index.
+__device__ unsigned long long largest_key(float value, std::int64_t index) {
+  const std::uint32_t bits = __float_as_uint(value);
+  const std::uint32_t rising = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return static_cast<unsigned long long>(rising) << 32 | (0x7FFFFFFFu - static_cast<std::uint32_t>(index));
+}
+
+constexpr int kFewThreads = 256, kEach = 4;
+__global__ void __launch_bounds__(kFewThreads)
+    largest_of(const float* values, std::int64_t count, unsigned long long* key) {
+  unsigned long long best = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const std::int64_t at = (std::int64_t{blockIdx.x} * kEach + i) * kFewThreads + threadIdx.x;
+    if (at < count) best = Larger{}(best, largest_key(values[at], at));
+  }
+  best = block_reduce<kFewThreads>(best, Larger{});
+  if (threadIdx.x == 0) atomicMax(key, best);
 }
 
 }  // namespace
@@ -67,8 +82,9 @@ int score_rows(const ScoreRows& args, Stream stream) {
   return cudaGetLastError();
 }
 
-int find_largest(const float* values, std::int64_t count, std::int32_t* token, Stream stream) {
-  largest_of<<<1, kThreads, 0, stream>>>(values, count, token);
+int find_largest(const float* values, std::int64_t count, unsigned long long* key, Stream stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(count, kFewThreads * kEach));
+  largest_of<<<blocks, kFewThreads, 0, stream>>>(values, count, key);
   return cudaGetLastError();
 }
 

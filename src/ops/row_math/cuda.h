@@ -20,7 +20,10 @@ struct ScoreRows {
 // Exponentials in float32, sums in double; the same bits in every run. Returns a cudaError_t, as the next.
 int score_rows(const ScoreRows& args, Stream stream);
 
-// *token = index of the largest of `count` values, the first of equals.
-int find_largest(const float* values, std::int64_t count, std::int32_t* token, Stream stream);
+// The largest of `count` values and its index, the first of equals, as one number: *key must be 0 before.
+int find_largest(const float* values, std::int64_t count, unsigned long long* key, Stream stream);
+constexpr std::int32_t index_of_largest(unsigned long long key) {
+  return static_cast<std::int32_t>(0x7FFFFFFFu - static_cast<std::uint32_t>(key));
+}
 
 }  // namespace halfbyte::cuda

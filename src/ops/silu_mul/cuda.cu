@@ -1,35 +1,30 @@
-// SiLU times up, and sums: a thread an element.
+// SiLU times up: a thread an element.
 #include <cuda_runtime_api.h>
 
 #include "core/shape.h"
+#include "device/cuda/values.cuh"
 #include "ops/silu_mul/cuda.h"
 
 namespace halfbyte::cuda {
 
 namespace {
 
-__global__ void __launch_bounds__(256)
-    silu_mul_elements(const float* gate, const float* up, float* out, std::int64_t size) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
-  if (i >= size) return;
-  const float g = gate[i];
-  out[i] = g / (1.0f + expf(fminf(-g, 87.0f))) * up[i];  // exp(88.8) is infinite
-}
+constexpr int kThreads = 128;
 
-__global__ void __launch_bounds__(256) add_elements(float* x, const float* y, std::int64_t size) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
-  if (i < size) x[i] += y[i];
+__global__ void __launch_bounds__(kThreads) silu_mul_elements(const __grid_constant__ DeviceSiluMul p) {
+  const std::int64_t row = blockIdx.x, column = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (column >= p.columns) return;
+  const float gate = value_at(p.gate, row * p.stride + column), up = value_at(p.up, row * p.stride + column);
+  // exp(88.8) is infinite
+  store_value(p.out, row * p.columns + column, gate / (1.0f + expf(fminf(-gate, 87.0f))) * up);
 }
 
 }  // namespace
 
-int silu_mul(const float* gate, const float* up, float* out, std::int64_t size, Stream stream) {
-  silu_mul_elements<<<static_cast<unsigned>(ceil_div(size, 256)), 256, 0, stream>>>(gate, up, out, size);
-  return cudaGetLastError();
-}
-
-int add(float* x, const float* y, std::int64_t size, Stream stream) {
-  add_elements<<<static_cast<unsigned>(ceil_div(size, 256)), 256, 0, stream>>>(x, y, size);
+int silu_mul(const DeviceSiluMul& args, Stream stream) {
+  if (args.rows == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(args.rows), static_cast<unsigned>(ceil_div(args.columns, kThreads)));
+  silu_mul_elements<<<grid, kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
