@@ -4,7 +4,9 @@
     python tools/random_model.py smollm2 OUT --layers 2 [--hidden 4096 --intermediate 14336 --heads 32 --kv-heads 8]
 
 takes tokenizer and vocabulary from the first directory, so that text can run through it. The defaults are the shapes of
-Llama-3-8B. Needs numpy alone.
+Llama-3-8B; with --layers 32 --vocab 128256 it is one, rows of the vocabulary that the tokenizer lacks and a head of its own
+included. --pool takes all weights from one run of so many million random numbers, which is much faster and as good where only
+time and memory are looked at. Needs numpy alone.
 """
 import argparse
 import json
@@ -31,9 +33,11 @@ def main():
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--vocab", type=int, help="rows of the embedding and of an lm_head.weight of its own")
+    parser.add_argument("--pool", type=int, help="millions of random numbers that all weights are taken from")
     args = parser.parse_args()
 
-    vocab = json.loads((args.tokenizer / "config.json").read_text())["vocab_size"]
+    vocab = args.vocab or json.loads((args.tokenizer / "config.json").read_text())["vocab_size"]
     head_dim = args.hidden // args.heads
     linears = {
         "self_attn.q_proj": (args.hidden, args.hidden),
@@ -49,6 +53,8 @@ def main():
         shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in linears.items()}
         for norm in ("input_layernorm", "post_attention_layernorm"):
             shapes[f"model.layers.{i}.{norm}.weight"] = (args.hidden,)
+    if args.vocab:
+        shapes["lm_head.weight"] = (vocab, args.hidden)
 
     args.out.mkdir(parents=True, exist_ok=True)
     for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
@@ -59,7 +65,7 @@ def main():
         "hidden_size": args.hidden, "intermediate_size": args.intermediate, "num_hidden_layers": args.layers,
         "num_attention_heads": args.heads, "num_key_value_heads": args.kv_heads, "vocab_size": vocab,
         "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
-        "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
+        "tie_word_embeddings": not args.vocab, "bos_token_id": 1, "eos_token_id": 2,
     }
     (args.out / "config.json").write_text(json.dumps(config, indent=1))
 
@@ -70,16 +76,23 @@ def main():
         offset += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    random = np.random.default_rng(args.seed)
+    random, pools = np.random.default_rng(args.seed), {}
     with open(args.out / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for shape in shapes.values():
-            values = (
-                np.ones(shape, np.float32)
-                if len(shape) == 1
-                else random.standard_normal(shape, np.float32) * np.float32(shape[1] ** -0.5)
-            )
-            file.write(bf16(values).tobytes())
+            scale = np.float32(shape[-1] ** -0.5)
+            if len(shape) == 1:
+                file.write(bf16(np.ones(shape, np.float32)).tobytes())
+            elif not args.pool:
+                file.write(bf16(random.standard_normal(shape, np.float32) * scale).tobytes())
+            else:
+                if scale not in pools:
+                    pools[scale] = bf16(random.standard_normal(args.pool * 10**6, np.float32) * scale)
+                left = int(np.prod(shape))
+                while left:  # from another place each time
+                    piece = pools[scale][random.integers(args.pool * 10**6) :][:left]
+                    file.write(piece.data)
+                    left -= len(piece)
 
 
 if __name__ == "__main__":
