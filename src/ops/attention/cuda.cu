@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/shape.h"
+#include "device/cuda/early.cuh"
 #include "device/cuda/reduce.cuh"
 #include "device/cuda/values.cuh"
 #include "ops/attention/cuda.h"
@@ -141,6 +142,9 @@ struct FewParams : DeviceAttention {
   unsigned* counters;
   float* parts;
   int blocks, shared;  // blocks of keys that the capacity has; heads that share keys
+  RopeAppend
+      rope;  // what comes before it, where `turns`: queries and the new key are still to be turned, and cached
+  bool turns;
 };
 
 // Shared memory: queries [shared, head_dim], then the factors of the parts [shared, blocks].
@@ -180,12 +184,23 @@ __device__ void combine(const FewParams& p, std::int64_t head, int first, int la
   }
 }
 
+// Number d of a head turned by the new token's position. head: its row of numbers as they were multiplied.
+__device__ float turned(const RopeAppend& rope, const Values& values, std::int64_t head, std::int64_t d,
+                        std::int64_t position) {
+  const std::int64_t half = rope.half, i = d < half ? d : d - half;
+  const float cosine = rope.cosines[position * half + i], sine = rope.sines[position * half + i];
+  const float a = value_at(values, head + i), b = value_at(values, head + i + half);
+  return d < half ? a * cosine - b * sine : b * cosine + a * sine;
+}
+
 // kQuads: of four numbers, that a lane has of its key: head_dim is at most 16 * kQuads, and a multiple of 4.
 template <int kQuads>
 __global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant__ FewParams p) {
   extern __shared__ float4 memory[];
-  __shared__ float scores[kMostShared][kFewKeys];
+  __shared__ float scores[kMostShared][kFewKeys], sums[kMostShared];
   __shared__ bool is_last;
+  let_next_kernel_start();
+  wait_for_kernel_before();
   const std::int64_t dim = p.head_dim, kv_head = blockIdx.y, kv_stride = p.kv_heads * dim;
   const std::int64_t position = *p.first_position;
   const std::int64_t oldest = p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
@@ -193,6 +208,7 @@ __global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant_
             last_block = static_cast<int>(position / kFewKeys);
   const int block = static_cast<int>(blockIdx.x);
   if (block < first_block || block > last_block) return;
+  const bool alone = first_block == last_block;
   const std::int64_t first_key = std::int64_t{block} * kFewKeys, head = kv_head * p.shared;
   const int quads = static_cast<int>(dim / 4), lane = static_cast<int>(threadIdx.x % kLanesAKey),
             key = static_cast<int>(threadIdx.x / kLanesAKey);
@@ -205,19 +221,40 @@ __global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant_
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
     const int quad = i * kLanesAKey + lane;
-    own[i] = seen && quad < quads ? key_row[quad] : float4{};
+    own[i] = seen && quad < quads && !(p.turns && first_key + key == position) ? key_row[quad] : float4{};
+  }
+  if (p.turns && first_key + key == position) {
+    auto* cached = reinterpret_cast<float4*>(p.rope.keys + position * kv_stride + kv_head * dim);
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      const int quad = i * kLanesAKey + lane;
+      if (quad >= quads) continue;
+      const auto at = [&](int j) {
+        return turned(p.rope, p.rope.k.values, kv_head * dim, 4 * quad + j, position);
+      };
+      cached[quad] = own[i] = {at(0), at(1), at(2), at(3)};
+    }
   }
   const int keys = static_cast<int>(position - first_key < kFewKeys ? position - first_key + 1 : kFewKeys);
   const auto load_values = [&](std::int64_t d, float(&values)[kFewKeys]) {
     const float* from = p.values + first_key * kv_stride + kv_head * dim + d;
 #pragma unroll
-    for (int k = 0; k < kFewKeys; ++k) values[k] = k < keys && d < dim ? from[k * kv_stride] : 0.0f;
+    for (int k = 0; k < kFewKeys; ++k)
+      values[k] = k < keys && d < dim && !(p.turns && first_key + k == position) ? from[k * kv_stride] : 0.0f;
+    if (!p.turns || block != last_block || d >= dim) return;
+    const float newest = value_at(p.rope.v.values, kv_head * dim + d);
+#pragma unroll
+    for (int k = 0; k < kFewKeys; ++k)
+      if (first_key + k == position) values[k] = newest;
+    p.rope.values[position * kv_stride + kv_head * dim + d] = newest;
   };
   float values[kFewKeys];
   load_values(threadIdx.x, values);
 
   auto* queries = reinterpret_cast<float*>(memory);
-  for (std::int64_t i = threadIdx.x; i < p.shared * dim; i += kFewThreads) queries[i] = p.q[head * dim + i];
+  for (std::int64_t i = threadIdx.x; i < p.shared * dim; i += kFewThreads)
+    queries[i] = p.turns ? turned(p.rope, p.rope.q.values, (head + i / dim) * dim, i % dim, position)
+                         : p.q[head * dim + i];
   __syncthreads();
   for (int h = 0; h < p.shared; ++h) {
     const auto* query = reinterpret_cast<const float4*>(queries + h * dim);
@@ -245,6 +282,7 @@ __global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant_
     const float e = expf(score - top), sum = warp_reduce(e, Add{});
     scores[h][k] = e;
     if (k == 0) {
+      sums[h] = sum;
       part(h)[0] = top;
       part(h)[1] = sum;
     }
@@ -256,9 +294,13 @@ __global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant_
       float sum = 0.0f;
 #pragma unroll
       for (int k = 0; k < kFewKeys; ++k) sum = fmaf(scores[h][k], values[k], sum);
-      part(h)[2 + d] = sum;
+      if (alone)
+        store_value(p.out, (head + h) * dim + d, sum / sums[h]);
+      else
+        part(h)[2 + d] = sum;
     }
   }
+  if (alone) return;
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -278,8 +320,11 @@ bool takes_few(const DeviceAttention& args) {
          few_shared_bytes(shared, args.head_dim, args.capacity) <= kMostFewShared - 2048;
 }
 
-int launch_one(const DeviceAttention& args, Stream stream) {
+// rope: what is left to be done before, or null.
+int launch_one(const RopeAppend* rope, const DeviceAttention& args, Stream stream) {
   FewParams params{};
+  params.turns = rope != nullptr;
+  if (rope) params.rope = *rope;
   static_cast<DeviceAttention&>(params) = args;
   params.counters = static_cast<unsigned*>(args.workspace);
   params.parts = static_cast<float*>(args.workspace) + args.kv_heads;
@@ -287,13 +332,10 @@ int launch_one(const DeviceAttention& args, Stream stream) {
   params.shared = static_cast<int>(args.heads / args.kv_heads);
   const auto bytes = static_cast<std::size_t>(few_shared_bytes(params.shared, args.head_dim, args.capacity));
   const dim3 grid(static_cast<unsigned>(params.blocks), static_cast<unsigned>(args.kv_heads));
-  if (args.head_dim <= 64)
-    attend_one<4><<<grid, kFewThreads, bytes, stream>>>(params);
-  else if (args.head_dim <= 128)
-    attend_one<8><<<grid, kFewThreads, bytes, stream>>>(params);
-  else
-    attend_one<16><<<grid, kFewThreads, bytes, stream>>>(params);
-  return cudaGetLastError();
+  const auto kernel = args.head_dim <= 64    ? attend_one<4>
+                      : args.head_dim <= 128 ? attend_one<8>
+                                             : attend_one<16>;
+  return launch_early(kernel, grid, kFewThreads, bytes, stream, params);
 }
 
 }  // namespace
@@ -307,11 +349,17 @@ std::int64_t attention_workspace(std::int64_t heads, std::int64_t kv_heads, std:
 int attention(const DeviceAttention& args, Stream stream) {
   if (args.rows == 0) return cudaSuccess;
   if (args.head_dim > kLargestHeadDim) return cudaErrorInvalidValue;
-  if (takes_few(args)) return launch_one(args, stream);
+  if (takes_few(args)) return launch_one(nullptr, args, stream);
   if (args.head_dim <= 32) return launch<32>(args, stream);
   if (args.head_dim <= 64) return launch<64>(args, stream);
   if (args.head_dim <= 128) return launch<128>(args, stream);
   return launch<256>(args, stream);
+}
+
+int rope_attention(const RopeAppend& rope, const DeviceAttention& args, Stream stream) {
+  if (takes_few(args) && !rope.q_norm && !rope.k_norm) return launch_one(&rope, args, stream);
+  const int status = rope_append(rope, stream);
+  return status != cudaSuccess ? status : attention(args, stream);
 }
 
 }  // namespace halfbyte::cuda

@@ -5,6 +5,7 @@
 
 #include "device/cuda/device.h"
 #include "device/cuda/values.h"
+#include "ops/rope/cuda.h"
 
 namespace halfbyte::cuda {
 
@@ -31,7 +32,10 @@ std::int64_t attention_workspace(std::int64_t heads, std::int64_t kv_heads, std:
                                  std::int64_t capacity);
 
 // Softmax over blocks of keys with a running maximum, blocks added in order; one new token alone has its keys shared among thread
-// blocks. The same bits in every run. Returns a cudaError_t.
+// blocks. The same bits in every run. Returns a cudaError_t, as the next.
 int attention(const DeviceAttention& args, Stream stream);
+
+// rope_append() and then attention() over what it writes; in one launch for one new token, where its heads have no norms.
+int rope_attention(const RopeAppend& rope, const DeviceAttention& args, Stream stream);
 
 }  // namespace halfbyte::cuda

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/shape.h"
+#include "device/cuda/early.cuh"
 #include "device/cuda/ptx.cuh"
 #include "device/cuda/reduce.cuh"
 #include "device/cuda/widen.cuh"
@@ -125,10 +126,10 @@ struct Eight {
   static constexpr int kQuads = static_cast<int>(sizeof(typename Stored::Bits)) / 2;  // of 16 bytes
   uint4 quads[kQuads] = {};
 
-  __device__ void load(const typename Stored::Bits* from, bool once) {
+  __device__ void load(const typename Stored::Bits* from, bool constant) {
     const auto* at = reinterpret_cast<const uint4*>(from);
 #pragma unroll
-    for (int i = 0; i < kQuads; ++i) quads[i] = once ? load_once(at + i) : __ldg(at + i);
+    for (int i = 0; i < kQuads; ++i) quads[i] = constant ? load_once(at + i) : at[i];
   }
   __device__ void widen(float (&out)[8]) const {
 #pragma unroll
@@ -144,14 +145,15 @@ struct Eight {
   }
 };
 
-// A warp two rows of the weights and a row of activations; kUnroll runs of 256 columns are fetched together. Vectors: rows are
-// whole runs of eight numbers, aligned.
+// A warp two rows of the weights and a row of activations; kUnroll runs of 256 columns are fetched together, the weights of the
+// first of them before the kernel that makes the activations has ended. Vectors: rows are whole runs of eight numbers, aligned.
 constexpr int kWarpRows = 2, kUnroll = 4, kRun = 256;
 template <class Active, class Stored, bool kVectors>
 __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant__ DeviceMatmulF32 p) {
+  let_next_kernel_start();
   const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32 * kWarpRows,
                      m = blockIdx.y;
-  if (first >= p.n) return;
+  if (first >= p.n) return wait_for_kernel_before();
   const typename Stored::Bits* weights[kWarpRows];
 #pragma unroll
   for (int r = 0; r < kWarpRows; ++r)
@@ -161,17 +163,24 @@ __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant_
       static_cast<const typename Active::Bits*>(p.activation.data) + m * p.activation_stride;
   float sums[kWarpRows] = {};
   if constexpr (kVectors) {
-    for (std::int64_t k = threadIdx.x % 32 * 8; k < p.k; k += kUnroll * kRun) {
-      Eight<Stored> right[kUnroll][kWarpRows];
-      Eight<Active> left[kUnroll];
+    Eight<Stored> right[kUnroll][kWarpRows];
+    const auto load_weights = [&](std::int64_t k) {
 #pragma unroll
       for (int u = 0; u < kUnroll;
            ++u) {  // beyond the end, the last eight again: a branch would hold the loads apart
         const std::int64_t at = k + u * kRun < p.k ? k + u * kRun : p.k - 8;
 #pragma unroll
         for (int r = 0; r < kWarpRows; ++r) right[u][r].load(weights[r] + at, true);
-        left[u].load(activation + at, false);
       }
+    };
+    std::int64_t k = threadIdx.x % 32 * 8;
+    load_weights(k);
+    wait_for_kernel_before();
+    while (k < p.k) {
+      Eight<Active> left[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        left[u].load(activation + (k + u * kRun < p.k ? k + u * kRun : p.k - 8), false);
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const bool counts = k + u * kRun < p.k;
@@ -186,8 +195,11 @@ __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant_
           for (int i = 0; i < 8; ++i) sums[r] = fmaf(a[i], w[i], sums[r]);
         }
       }
+      k += kUnroll * kRun;
+      if (k < p.k) load_weights(k);
     }
   } else {
+    wait_for_kernel_before();
     for (std::int64_t k = threadIdx.x % 32; k < p.k; k += 32)
 #pragma unroll
       for (int r = 0; r < kWarpRows; ++r)
@@ -206,33 +218,31 @@ __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant_
 bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
 template <class Active, class Stored>
-void launch(const DeviceMatmulF32& args, Stream stream) {
+int launch(const DeviceMatmulF32& args, Stream stream) {
   if (args.m <= kFewRows) {
     const dim3 grid(static_cast<unsigned>(ceil_div(args.n, kThreads / 32 * kWarpRows)),
                     static_cast<unsigned>(args.m));
-    if (args.k % 8 == 0 && args.activation_stride % 8 == 0 && is_aligned(args.activation.data) &&
-        is_aligned(args.weight))
-      multiply_rows<Active, Stored, true><<<grid, kThreads, 0, stream>>>(args);
-    else
-      multiply_rows<Active, Stored, false><<<grid, kThreads, 0, stream>>>(args);
-  } else {
-    multiply_tiles<Active, Stored><<<dim3(static_cast<unsigned>(ceil_div(args.n, kTile)),
-                                          static_cast<unsigned>(ceil_div(args.m, kTile))),
-                                     kThreads, 0, stream>>>(args);
+    const bool vectors = args.k % 8 == 0 && args.activation_stride % 8 == 0 &&
+                         is_aligned(args.activation.data) && is_aligned(args.weight);
+    return launch_early(vectors ? multiply_rows<Active, Stored, true> : multiply_rows<Active, Stored, false>,
+                        grid, kThreads, 0, stream, args);
   }
+  const dim3 grid(static_cast<unsigned>(ceil_div(args.n, kTile)),
+                  static_cast<unsigned>(ceil_div(args.m, kTile)));
+  multiply_tiles<Active, Stored><<<grid, kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
 }
 
 }  // namespace
 
 int matmul_f32(const DeviceMatmulF32& args, Stream stream) {
   if (args.m == 0 || args.n == 0) return cudaSuccess;
-  const bool known = with_stored(args.dtype, [&](auto stored) {
-    if (args.activation.dtype == DType::f16)
-      launch<StoredFp16, decltype(stored)>(args, stream);
-    else
-      launch<StoredF32, decltype(stored)>(args, stream);
+  int status = cudaErrorInvalidValue;  // of a type that is not known
+  with_stored(args.dtype, [&](auto stored) {
+    status = args.activation.dtype == DType::f16 ? launch<StoredFp16, decltype(stored)>(args, stream)
+                                                 : launch<StoredF32, decltype(stored)>(args, stream);
   });
-  return known ? cudaGetLastError() : cudaErrorInvalidValue;
+  return status;
 }
 
 }  // namespace halfbyte::cuda

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/shape.h"
+#include "device/cuda/early.cuh"
 #include "device/cuda/values.cuh"
 #include "ops/rms_norm/cuda.h"
 #include "ops/rms_norm/sum_of_squares.h"
@@ -95,8 +96,13 @@ __global__ void __launch_bounds__(kMostWarps * 32)
       if constexpr (kOnce) break;
     }
   };
+  let_next_kernel_start();
+  if constexpr (kOnce)  // nobody writes them
+    for_groups([&](int, std::int64_t column, std::int64_t count) {
+      load_sixteen({p.weight, DType::f32}, column, count, vectors, gains);
+    });
+  wait_for_kernel_before();
   for_groups([&](int group, std::int64_t column, std::int64_t count) {
-    if constexpr (kOnce) load_sixteen({p.weight, DType::f32}, column, count, vectors, gains);
     add_sixteen(p, first + column, count, vectors, x);
     const double sum = sum_of_group(x);
     if (lane == 0) sums[group] = sum;
@@ -126,13 +132,10 @@ int add_norm(const AddNorm& args, Stream stream) {
   const bool vectors = args.columns % kSumSixteen == 0 && is_aligned(args.x) &&
                        is_aligned(args.addend.data) && is_aligned(args.weight) && is_aligned(args.out.data);
   const auto rows = static_cast<unsigned>(args.rows);
-  const auto threads = static_cast<unsigned>(32 * (groups < kMostWarps ? groups : kMostWarps));
+  const int threads = 32 * (groups < kMostWarps ? groups : kMostWarps);
   const auto bytes = static_cast<std::size_t>(groups) * sizeof(double);
-  if (groups <= kMostWarps)
-    add_norm_rows<true><<<rows, threads, bytes, stream>>>(args, groups, vectors);
-  else
-    add_norm_rows<false><<<rows, threads, bytes, stream>>>(args, groups, vectors);
-  return cudaGetLastError();
+  return launch_early(groups <= kMostWarps ? add_norm_rows<true> : add_norm_rows<false>, dim3(rows), threads,
+                      bytes, stream, args, groups, vectors);
 }
 
 }  // namespace halfbyte::cuda
