@@ -141,22 +141,26 @@ static_assert(kFewThreads == kFewKeys * kLanesAKey, "every lane has a part of on
 struct FewParams : DeviceAttention {
   unsigned* counters;
   float* parts;
-  int blocks, shared;  // blocks of keys that the capacity has; heads that share keys
+  int dim, shared;  // heads that share keys
+  int kv_stride;    // numbers between positions
+  int blocks;       // of keys that the capacity has
   RopeAppend
       rope;  // what comes before it, where `turns`: queries and the new key are still to be turned, and cached
   bool turns;
 };
 
-// Shared memory: queries [shared, head_dim], then the factors of the parts [shared, blocks].
+// Shared memory: queries and the new key [shared + 1, head_dim], then the factors of the parts [shared, blocks].
 std::int64_t few_shared_bytes(std::int64_t shared, std::int64_t head_dim, std::int64_t capacity) {
-  return static_cast<std::int64_t>(sizeof(float)) * shared * (head_dim + ceil_div(capacity, kFewKeys));
+  return static_cast<std::int64_t>(sizeof(float)) *
+         ((shared + 1) * head_dim + shared * ceil_div(capacity, kFewKeys));
 }
 
 // Adds up the parts of blocks [first, last] of keys of the heads from `head` on. factors: [shared, blocks].
-__device__ void combine(const FewParams& p, std::int64_t head, int first, int last, float* factors) {
-  const std::int64_t dim = p.head_dim, part_size = dim + 2, head_size = p.blocks * part_size;
+__device__ void combine(const FewParams& p, int head, int first, int last, float* factors) {
+  const int part_size = p.dim + 2, warp = static_cast<int>(threadIdx.x / 32),
+            lane = static_cast<int>(threadIdx.x % 32);
+  const std::int64_t head_size = std::int64_t{p.blocks} * part_size;
   const float* parts = p.parts + head * head_size;
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   __shared__ float sums[kMostShared];
   for (int h = warp; h < p.shared; h += kFewThreads / 32) {
     const float* of_head = parts + h * head_size;
@@ -173,24 +177,45 @@ __device__ void combine(const FewParams& p, std::int64_t head, int first, int la
     if (lane == 0) sums[h] = sum;
   }
   __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < p.shared * dim; i += kFewThreads) {
-    const std::int64_t h = i / dim, d = i % dim;
-    float value = 0.0f;
-#pragma unroll 8
+  for (int d = static_cast<int>(threadIdx.x); d < p.dim; d += kFewThreads) {
+    float values[kMostShared] = {};
+#pragma unroll 4
     for (int part = first; part <= last; ++part)
-      value =
-          fmaf(__ldcg(parts + h * head_size + part * part_size + 2 + d), factors[h * p.blocks + part], value);
-    store_value(p.out, (head + h) * dim + d, value / sums[h]);
+#pragma unroll
+      for (int h = 0; h < kMostShared; ++h)
+        if (h < p.shared)
+          values[h] = fmaf(__ldcg(parts + h * head_size + part * part_size + 2 + d),
+                           factors[h * p.blocks + part], values[h]);
+#pragma unroll
+    for (int h = 0; h < kMostShared; ++h)
+      if (h < p.shared) store_value(p.out, std::int64_t{head + h} * p.dim + d, values[h] / sums[h]);
   }
 }
 
-// Number d of a head turned by the new token's position. head: its row of numbers as they were multiplied.
-__device__ float turned(const RopeAppend& rope, const Values& values, std::int64_t head, std::int64_t d,
-                        std::int64_t position) {
-  const std::int64_t half = rope.half, i = d < half ? d : d - half;
-  const float cosine = rope.cosines[position * half + i], sine = rope.sines[position * half + i];
-  const float a = value_at(values, head + i), b = value_at(values, head + i + half);
-  return d < half ? a * cosine - b * sine : b * cosine + a * sine;
+// Turns the queries of the heads from `head` on, and the new key where this thread block has it, by the new token's position:
+// to [shared + 1, head_dim]; the key goes to the cache as well.
+__device__ void turn(const FewParams& p, int head, int kv_head, int position, bool has_key, float* to) {
+  const RopeAppend& rope = p.rope;
+  const int half = p.dim / 2, rows = p.shared + (has_key ? 1 : 0);
+  const float *cosines = rope.cosines + std::int64_t{position} * half,
+              *sines = rope.sines + std::int64_t{position} * half;
+  float* cached = rope.keys + std::int64_t{position} * p.kv_stride + kv_head * p.dim;
+#pragma unroll 4
+  for (int pair = static_cast<int>(threadIdx.x); pair < rows * half; pair += kFewThreads) {
+    const int row = pair / half, i = pair - row * half;
+    const bool is_key = row == p.shared;
+    const Values& values = is_key ? rope.k.values : rope.q.values;
+    const int from = (is_key ? kv_head : head + row) * p.dim + i;
+    const float cosine = cosines[i], sine = sines[i], a = value_at(values, from),
+                b = value_at(values, from + half);
+    const float low = a * cosine - b * sine, high = b * cosine + a * sine;
+    to[row * p.dim + i] = low;
+    to[row * p.dim + i + half] = high;
+    if (is_key) {
+      cached[i] = low;
+      cached[i + half] = high;
+    }
+  }
 }
 
 // kQuads: of four numbers, that a lane has of its key: head_dim is at most 16 * kQuads, and a multiple of 4.
@@ -201,80 +226,77 @@ __global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant_
   __shared__ bool is_last;
   let_next_kernel_start();
   wait_for_kernel_before();
-  const std::int64_t dim = p.head_dim, kv_head = blockIdx.y, kv_stride = p.kv_heads * dim;
-  const std::int64_t position = *p.first_position;
-  const std::int64_t oldest = p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
-  const int first_block = static_cast<int>(oldest / kFewKeys),
-            last_block = static_cast<int>(position / kFewKeys);
-  const int block = static_cast<int>(blockIdx.x);
+  const int kv_head = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x),
+            head = kv_head * p.shared;
+  const int position = *p.first_position, window = static_cast<int>(p.window);
+  const int oldest = window > 0 && position >= window ? position - window + 1 : 0;
+  const int first_block = oldest / kFewKeys, last_block = position / kFewKeys;
   if (block < first_block || block > last_block) return;
-  const bool alone = first_block == last_block;
-  const std::int64_t first_key = std::int64_t{block} * kFewKeys, head = kv_head * p.shared;
-  const int quads = static_cast<int>(dim / 4), lane = static_cast<int>(threadIdx.x % kLanesAKey),
-            key = static_cast<int>(threadIdx.x / kLanesAKey);
-  const bool seen = first_key + key <= position && first_key + key >= oldest;
+  const bool has_new = p.turns && block == last_block;  // whose key and value are not in the cache yet
+  const int first_key = block * kFewKeys, newest = position - first_key;
+  const int cached = has_new             ? newest
+                     : newest < kFewKeys ? newest + 1
+                                         : kFewKeys;  // keys of the block that are
 
   // All loads before the first use: the key's part of this lane, and a column of the values.
+  const int quads = p.dim / 4, lane = static_cast<int>(threadIdx.x % kLanesAKey),
+            key = static_cast<int>(threadIdx.x / kLanesAKey);
+  const std::int64_t first_number = std::int64_t{first_key} * p.kv_stride + kv_head * p.dim;
   const auto* key_row =
-      reinterpret_cast<const float4*>(p.keys + (first_key + key) * kv_stride + kv_head * dim);
+      reinterpret_cast<const float4*>(p.keys + first_number + (key < cached ? key : 0) * p.kv_stride);
   float4 own[kQuads];
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
     const int quad = i * kLanesAKey + lane;
-    own[i] = seen && quad < quads && !(p.turns && first_key + key == position) ? key_row[quad] : float4{};
+    own[i] = key_row[quad < quads ? quad : 0];
   }
-  if (p.turns && first_key + key == position) {
-    auto* cached = reinterpret_cast<float4*>(p.rope.keys + position * kv_stride + kv_head * dim);
+  float values[kFewKeys], new_value = 0.0f;
+  const auto load_values = [&](int d) {
+    const float* from = p.values + first_number + (d < p.dim ? d : 0);
+#pragma unroll
+    for (int k = 0; k < kFewKeys; ++k) values[k] = from[(k < cached ? k : 0) * p.kv_stride];
+    if (!has_new || d >= p.dim) return;
+    new_value = value_at(p.rope.v.values, kv_head * p.dim + d);
+    p.rope.values[std::int64_t{position} * p.kv_stride + kv_head * p.dim + d] = new_value;
+  };
+  load_values(static_cast<int>(threadIdx.x));
+
+  auto* queries = reinterpret_cast<float*>(memory);
+  if (p.turns)
+    turn(p, head, kv_head, position, has_new, queries);
+  else
+    for (int i = static_cast<int>(threadIdx.x); i < p.shared * p.dim; i += kFewThreads)
+      queries[i] = p.q[head * p.dim + i];
+  __syncthreads();
+  if (has_new && key == newest) {
+    const auto* turned = reinterpret_cast<const float4*>(queries + p.shared * p.dim);
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i)
+      if (i * kLanesAKey + lane < quads) own[i] = turned[i * kLanesAKey + lane];
+  }
+  const bool seen = key <= newest && first_key + key >= oldest;
+  for (int h = 0; h < p.shared; ++h) {
+    const auto* query = reinterpret_cast<const float4*>(queries + h * p.dim);
+    float dots[4] = {};
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       const int quad = i * kLanesAKey + lane;
       if (quad >= quads) continue;
-      const auto at = [&](int j) {
-        return turned(p.rope, p.rope.k.values, kv_head * dim, 4 * quad + j, position);
-      };
-      cached[quad] = own[i] = {at(0), at(1), at(2), at(3)};
+      const float4 q = query[quad];
+      dots[0] = fmaf(q.x, own[i].x, dots[0]);
+      dots[1] = fmaf(q.y, own[i].y, dots[1]);
+      dots[2] = fmaf(q.z, own[i].z, dots[2]);
+      dots[3] = fmaf(q.w, own[i].w, dots[3]);
     }
-  }
-  const int keys = static_cast<int>(position - first_key < kFewKeys ? position - first_key + 1 : kFewKeys);
-  const auto load_values = [&](std::int64_t d, float(&values)[kFewKeys]) {
-    const float* from = p.values + first_key * kv_stride + kv_head * dim + d;
-#pragma unroll
-    for (int k = 0; k < kFewKeys; ++k)
-      values[k] = k < keys && d < dim && !(p.turns && first_key + k == position) ? from[k * kv_stride] : 0.0f;
-    if (!p.turns || block != last_block || d >= dim) return;
-    const float newest = value_at(p.rope.v.values, kv_head * dim + d);
-#pragma unroll
-    for (int k = 0; k < kFewKeys; ++k)
-      if (first_key + k == position) values[k] = newest;
-    p.rope.values[position * kv_stride + kv_head * dim + d] = newest;
-  };
-  float values[kFewKeys];
-  load_values(threadIdx.x, values);
-
-  auto* queries = reinterpret_cast<float*>(memory);
-  for (std::int64_t i = threadIdx.x; i < p.shared * dim; i += kFewThreads)
-    queries[i] = p.turns ? turned(p.rope, p.rope.q.values, (head + i / dim) * dim, i % dim, position)
-                         : p.q[head * dim + i];
-  __syncthreads();
-  for (int h = 0; h < p.shared; ++h) {
-    const auto* query = reinterpret_cast<const float4*>(queries + h * dim);
-    float dot = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const int quad = i * kLanesAKey + lane;
-      const float4 q = quad < quads ? query[quad] : float4{};
-      dot = fmaf(q.x, own[i].x, dot);
-      dot = fmaf(q.y, own[i].y, dot);
-      dot = fmaf(q.z, own[i].z, dot);
-      dot = fmaf(q.w, own[i].w, dot);
-    }
+    float dot = (dots[0] + dots[1]) + (dots[2] + dots[3]);
 #pragma unroll
     for (int other = kLanesAKey / 2; other; other /= 2) dot += __shfl_xor_sync(0xFFFFFFFFu, dot, other);
     if (lane == 0) scores[h][key] = seen ? dot * p.scale : -INFINITY;
   }
   __syncthreads();
-  const std::int64_t part_size = dim + 2;
-  const auto part = [&](std::int64_t h) { return p.parts + ((head + h) * p.blocks + block) * part_size; };
+  const int part_size = p.dim + 2;
+  const auto part = [&](int h) { return p.parts + (std::int64_t{head + h} * p.blocks + block) * part_size; };
+  const bool alone = first_block == last_block;
   for (int h = static_cast<int>(threadIdx.x / 32); h < p.shared; h += kFewThreads / 32) {
     const int k = static_cast<int>(threadIdx.x % 32);
     const float score = scores[h][k],
@@ -288,14 +310,15 @@ __global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant_
     }
   }
   __syncthreads();
-  for (std::int64_t d = threadIdx.x; d < dim; d += kFewThreads) {
-    if (d >= kFewThreads) load_values(d, values);
+  for (int d = static_cast<int>(threadIdx.x); d < p.dim; d += kFewThreads) {
+    if (d >= kFewThreads) load_values(d);
     for (int h = 0; h < p.shared; ++h) {
-      float sum = 0.0f;
+      float sum = has_new ? scores[h][newest] * new_value : 0.0f;
 #pragma unroll
-      for (int k = 0; k < kFewKeys; ++k) sum = fmaf(scores[h][k], values[k], sum);
+      for (int k = 0; k < kFewKeys; ++k)  // what is not cached is memory that nobody has written
+        sum = fmaf(scores[h][k], k < cached ? values[k] : 0.0f, sum);
       if (alone)
-        store_value(p.out, (head + h) * dim + d, sum / sums[h]);
+        store_value(p.out, std::int64_t{head + h} * p.dim + d, sum / sums[h]);
       else
         part(h)[2 + d] = sum;
     }
@@ -310,7 +333,7 @@ __global__ void __launch_bounds__(kFewThreads) attend_one(const __grid_constant_
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  combine(p, head, first_block, last_block, queries + p.shared * dim);
+  combine(p, head, first_block, last_block, queries + (p.shared + 1) * p.dim);
 }
 
 constexpr std::int64_t kMostFewShared = 48 * 1024;
@@ -330,6 +353,8 @@ int launch_one(const RopeAppend* rope, const DeviceAttention& args, Stream strea
   params.parts = static_cast<float*>(args.workspace) + args.kv_heads;
   params.blocks = static_cast<int>(ceil_div(args.capacity, kFewKeys));
   params.shared = static_cast<int>(args.heads / args.kv_heads);
+  params.dim = static_cast<int>(args.head_dim);
+  params.kv_stride = static_cast<int>(args.kv_heads * args.head_dim);
   const auto bytes = static_cast<std::size_t>(few_shared_bytes(params.shared, args.head_dim, args.capacity));
   const dim3 grid(static_cast<unsigned>(params.blocks), static_cast<unsigned>(args.kv_heads));
   const auto kernel = args.head_dim <= 64    ? attend_one<4>
