@@ -94,6 +94,10 @@ void refuse_idle_options(const PlanSettings& settings) {
         Use{"--cap-channels", {"arc"}}, Use{"--order", {"arc", "atom"}}})
     if (given(settings, use.option) && std::ranges::find(use.methods, settings.method) == use.methods.end())
       fail_input("{} does nothing with --method {}", use.option, settings.method);
+  for (const char* option : {"--alpha", "--fold"})
+    if (given(settings, option) && settings.smooth_by == "none")
+      fail_input("{} does nothing with --smooth-by none{}", option,
+                 given(settings, "--smooth-by") ? "" : ", which best takes for " + settings.format);
   for (const char* option : {"--damping", "--damping-of", "--match-output"})
     if (given(settings, option) && settings.rounding != "feedback")
       fail_input("{} does nothing with --rounding {}", option, settings.rounding);
@@ -194,7 +198,9 @@ PlanSettings with_best(PlanSettings s) {
   const auto unless_given = [&](const char* option, auto& value, auto best) {
     if (!given(s, option)) value = best;
   };
-  unless_given("--smooth-by", s.smooth_by, "rms");
+  // Smoothing costs more than it gains in the longer blocks of nf4 and fp4 (docs/accuracy.md).
+  const bool flat = s.format == "nf4" || s.format == "fp4";
+  unless_given("--smooth-by", s.smooth_by, flat ? "none" : "rms");
   unless_given("--alpha", s.alpha, weights_only ? 0.3 : 0.5);
   unless_given("--residual", s.residual, weights_only ? "none" : "budget=5");
   unless_given("--rounding", s.rounding, quality == 0 ? "search" : "feedback");
