@@ -94,8 +94,12 @@ class Loader {
   // Brings a linear into the form that is multiplied.
   void finish(DeviceLinear& linear) {
     if (arithmetic_ == CudaArithmetic::f32) return;
-    for (StoredWeight* weight : {&linear.weight, &linear.outliers})
-      if (!weight->empty() && !weight->pack()) ++widened_;
+    const auto widen = [&](StoredWeight& weight) {
+      weight.widen();
+      ++widened_;
+    };
+    if (!linear.weight.is_plain() && !linear.weight.pack()) widen(linear.weight);
+    if (!linear.outliers.empty()) widen(linear.outliers);
     if (linear.weight.is_packed() && linear.bias.size()) {
       std::vector<std::uint16_t> bias;
       for (const float value : linear.bias.download()) bias.push_back(fp16_encode(value));

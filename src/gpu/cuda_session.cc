@@ -69,9 +69,8 @@ void CudaSession::reserve(std::int64_t rows) {
   grow(narrow_, rows * model_.widest);
   grow(narrow_out_, rows * model_.tallest);
   std::int64_t workspace = model_.head.weight.workspace(rows);
-  model_.for_each_linear([&](const DeviceLinear& linear) {
-    workspace = std::max({workspace, linear.weight.workspace(rows), linear.outliers.workspace(rows)});
-  });
+  model_.for_each_linear(
+      [&](const DeviceLinear& linear) { workspace = std::max(workspace, linear.weight.workspace(rows)); });
   if (grow(workspace_, workspace)) workspace_.fill(0);
 }
 
@@ -102,7 +101,7 @@ CudaSession::Product CudaSession::multiply(std::span<const DeviceLinear> linears
   for (const DeviceLinear& linear : linears) {
     const LinearValues read = input.for_linear(linear);
     Values values{out, DType::f32};
-    if (linear.weight.is_packed() || linear.outliers.is_packed()) {
+    if (linear.weight.is_packed()) {
       values = multiply_f16(linear, read, rows, out);
     } else {
       const float* bias = linear.bias.size() ? linear.bias.data() : nullptr;

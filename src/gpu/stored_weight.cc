@@ -89,19 +89,7 @@ StoredWeight StoredWeight::join(std::span<const StoredWeight* const> parts) {
 }
 
 bool StoredWeight::pack() {
-  if (is_plain()) return true;
-  if (format_info(spec_->format).bits != 4 || columns_ % effective_block(*spec_, columns_)) {
-    Buffer<std::uint8_t> values(2 * rows_ * columns_);
-    decode({values.data(), DType::f16}, nullptr);
-    check_status(cudaDeviceSynchronize(), "decoding a weight");
-    StoredWeight plain;
-    plain.rows_ = rows_;
-    plain.columns_ = columns_;
-    plain.dtype_ = DType::f16;
-    plain.bytes_ = std::move(values);
-    *this = std::move(plain);
-    return false;
-  }
+  if (format_info(spec_->format).bits != 4 || columns_ % effective_block(*spec_, columns_)) return false;
   tiles_ = Buffer<std::uint8_t>(w4_tile_bytes(*spec_, rows_, columns_));
   pack_w4(*spec_, rows_, columns_, bytes_.data(), scales8_.data(), scales_.data(), tiles_.data(), nullptr);
   check_status(cudaDeviceSynchronize(), "packing a weight");
@@ -109,6 +97,17 @@ bool StoredWeight::pack() {
   scales8_ = {};
   scales_ = {};
   return true;
+}
+
+void StoredWeight::widen() {
+  StoredWeight plain;
+  plain.rows_ = rows_;
+  plain.columns_ = columns_;
+  plain.dtype_ = DType::f16;
+  plain.bytes_ = Buffer<std::uint8_t>(2 * rows_ * columns_);
+  decode({plain.bytes_.data(), DType::f16}, nullptr);
+  check_status(cudaDeviceSynchronize(), "decoding a weight");
+  *this = std::move(plain);
 }
 
 void StoredWeight::decode(MutableValues out, Stream stream) const {

@@ -33,8 +33,10 @@ class StoredWeight {
   static bool can_join(std::span<const StoredWeight* const> parts);
   static StoredWeight join(std::span<const StoredWeight* const> parts);
 
-  // For multiply_f16(): 4-bit codes become tiles. What matmul_w4a16 does not take becomes plain FP16; false then.
+  // For multiply_f16(): codes become tiles. False, and nothing is done, where matmul_w4a16 does not take them.
   bool pack();
+  // Codes become plain FP16.
+  void widen();
 
   // Floats of scratch that multiply() takes.
   std::int64_t scratch() const { return is_plain() || is_packed() ? 0 : rows_ * columns_; }
