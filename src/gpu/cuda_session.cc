@@ -93,7 +93,7 @@ void CudaSession::norm(std::int64_t rows, const Values& addend, const Buffer<flo
 }
 
 CudaSession::Product CudaSession::multiply(std::span<const DeviceLinear> linears, const Values& x,
-                                           std::int64_t rows, float* out) {
+                                           std::int64_t rows, float* out, ProductType type) {
   Product product;
   DeviceInput input(x, rows,
                     linears[0].transform ? linears[0].transform->host->input.info.channels : linears[0].in,
@@ -102,7 +102,7 @@ CudaSession::Product CudaSession::multiply(std::span<const DeviceLinear> linears
     const LinearValues read = input.for_linear(linear);
     Values values{out, DType::f32};
     if (linear.weight.is_packed()) {
-      values = multiply_f16(linear, read, rows, out);
+      values = multiply_f16(linear, read, rows, out, type);
     } else {
       const float* bias = linear.bias.size() ? linear.bias.data() : nullptr;
       linear.weight.multiply(read.values, rows, linear.in, bias, false, weight_.data(), out, stream_);
@@ -120,10 +120,10 @@ CudaSession::Product CudaSession::multiply(std::span<const DeviceLinear> linears
   return product;
 }
 
-// Packed weights, perhaps with outliers that are plain. The product is FP16 in the memory of out where nothing is left to do with
-// it, else float32.
+// Packed weights, perhaps with outliers that are plain. The product is FP16 in the memory of out where any type will do and nothing
+// is left to do with it, else float32.
 Values CudaSession::multiply_f16(const DeviceLinear& linear, const LinearValues& x, std::int64_t rows,
-                                 float* out) {
+                                 float* out, ProductType type) {
   const StoredWeight& weight = linear.weight;
   // Level times block scale is a multiple of 2^-10 up to 2688: a 256th of it is exact too, and leaves room for the sum.
   constexpr float kRoom = 256.0f;
@@ -143,7 +143,7 @@ Values CudaSession::multiply_f16(const DeviceLinear& linear, const LinearValues&
                  "launching to_fp16");
     read = narrow_.data();
   }
-  if (!x.global_scale && linear.outliers.empty()) {
+  if (type == ProductType::any && !x.global_scale && linear.outliers.empty()) {
     const void* bias = linear.bias_f16.size() ? linear.bias_f16.data() : nullptr;
     weight.multiply_f16(read, rows, bias, workspace_.data(), out, stream_);
     return {out, DType::f16};
@@ -250,22 +250,10 @@ void CudaSession::run(const std::int32_t* ids, std::int64_t rows) {
 void CudaSession::launch_logits(std::int64_t first, std::int64_t rows) {
   const ModelConfig& c = config();
   const Values hidden{normed_.data() + first * c.hidden, DType::f32};
-  if (model_.head.weight.empty()) {
+  if (model_.head.weight.empty())
     model_.embedding.multiply(hidden, rows, c.hidden, nullptr, false, nullptr, logits_.data(), stream_);
-  } else {
-    const Product product = multiply({&model_.head, 1}, hidden, rows, logits_.data());
-    if (product[0].values.dtype == DType::f16) {
-      check_status(
-          cudaMemcpyAsync(narrow_out_.data(), logits_.data(), static_cast<std::size_t>(2 * rows * c.vocab),
-                          cudaMemcpyDeviceToDevice, stream_),
-          "copying on the device");
-      check_status(
-          from_fp16(
-              {.rows = rows, .columns = c.vocab, .x = narrow_out_.data(), .scale = {}, .out = logits_.data()},
-              stream_),
-          "launching from_fp16");
-    }
-  }
+  else
+    multiply({&model_.head, 1}, hidden, rows, logits_.data(), ProductType::f32);
 }
 
 void CudaSession::forward(std::span<const std::int32_t> ids) {

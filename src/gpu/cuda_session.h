@@ -30,6 +30,7 @@ class CudaSession final : public Session {
  private:
   // What a product put where its scratch memory was.
   using Product = std::vector<StridedRows>;  // of each part of the linears
+  enum class ProductType : std::uint8_t { any, f32 };
 
   void reserve(std::int64_t rows);
   void run(const std::int32_t* ids, std::int64_t rows);
@@ -38,8 +39,10 @@ class CudaSession final : public Session {
   void run_attention(const DeviceLayer& layer, std::size_t index, std::int64_t rows);
   void launch_logits(std::int64_t first, std::int64_t rows);
   void norm(std::int64_t rows, const Values& addend, const Buffer<float>& weight, MutableValues out);
-  Product multiply(std::span<const DeviceLinear> linears, const Values& x, std::int64_t rows, float* out);
-  Values multiply_f16(const DeviceLinear& linear, const LinearValues& x, std::int64_t rows, float* out);
+  Product multiply(std::span<const DeviceLinear> linears, const Values& x, std::int64_t rows, float* out,
+                   ProductType type = ProductType::any);
+  Values multiply_f16(const DeviceLinear& linear, const LinearValues& x, std::int64_t rows, float* out,
+                      ProductType type);
   void upload(const void* host, std::size_t bytes, void* device);
   void refuse(bool not_finite);
 
