@@ -138,8 +138,10 @@ __device__ __forceinline__ float e2m1_value(std::uint32_t code) {
 struct Step {
   float step, inverse, rest;
   bool quick;
-  __device__ static Step of(float step, float absmax) {
-    const float inverse = 1.0f / step;
+  __device__ static Step of(float step, float absmax, bool few_bits) {
+    float inverse = 1.0f / step;
+    // One too low, so that the rest is positive and few_bits() keeps the sign of a zero.
+    if (few_bits) inverse = bits_float(float_bits(inverse) - 1u);
     return {step, mul_rn(inverse, pow2f(-14)),
             mul_rn(mul_rn(fma_rn(-step, inverse, 1.0f), inverse), pow2f(-14)),
             quick_quotient_holds(step, absmax)};
@@ -230,13 +232,13 @@ struct Rounding {
   __device__ Step step_of(std::uint8_t code, float absmax) const {
     if (!nvfp4) return Step::of_power(e8m0_decode(code), code);
     if (kMode == FusedMode::general)
-      return Step::of(nvfp4_step(p.args.spec.global_scale, code, global), absmax);
+      return Step::of(nvfp4_step(p.args.spec.global_scale, code, global), absmax, powers);
 #if __CUDA_ARCH__ >= 890
     float scale, unused;
     widen_fp16(e4m3_to_fp16(code), scale, unused);
-    return Step::of(mul_rn(scale, global), absmax);
+    return Step::of(mul_rn(scale, global), absmax, powers);
 #else
-    return Step::of(mul_rn(e4m3_decode(code), global), absmax);
+    return Step::of(mul_rn(e4m3_decode(code), global), absmax, powers);
 #endif
   }
   // The best of several scales by error(step), in the order of nvfp4_encode_scale_search() or of 4/6.
