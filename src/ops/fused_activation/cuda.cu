@@ -7,9 +7,9 @@ namespace halfbyte::cuda {
 
 namespace {
 
-template <int kForm, FusedMode kMode>
-int launch(const FusedParams& p, Stream stream) {
-  const auto kernel = fused_rows<kForm, kMode>;
+template <int kForm, FusedMode kMode, bool kStaged>
+int launch_kernel(const FusedParams& p, Stream stream) {
+  const auto kernel = fused_rows<kForm, kMode, kStaged>;
   int device = 0, multiprocessors = 0, major = 0, blocks = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
@@ -33,6 +33,13 @@ int launch(const FusedParams& p, Stream stream) {
   const auto grid = static_cast<unsigned>(p.args.rows < resident ? p.args.rows : resident);
   kernel<<<grid, static_cast<unsigned>(p.threads), static_cast<std::size_t>(bytes), stream>>>(p);
   return cudaGetLastError();
+}
+
+template <int kForm, FusedMode kMode>
+int launch(const FusedParams& p, Stream stream) {
+  if constexpr (kMode != FusedMode::general)
+    if (!p.stage) return launch_kernel<kForm, kMode, false>(p, stream);
+  return launch_kernel<kForm, kMode, true>(p, stream);
 }
 
 template <FusedMode kMode>

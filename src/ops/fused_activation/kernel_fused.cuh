@@ -383,9 +383,9 @@ __device__ __forceinline__ void round_residuals(const Rounding<kMode>& rounding,
 #define HB_BULK_ROWS false
 #endif
 
-// kForm: an ActivationForm, or -1 for that of the call. A thread block takes rows blockIdx.x, blockIdx.x + gridDim.x and so on; a
+// kForm: an ActivationForm, or -1 for that of the call. kStaged: whether there may be an order or residual channels. A thread block takes rows blockIdx.x, blockIdx.x + gridDim.x and so on; a
 // bulk copy brings the next row while this one is worked on. 64 registers a thread leave room for 1024 threads.
-template <int kForm, FusedMode kMode>
+template <int kForm, FusedMode kMode, bool kStaged>
 __global__ void __launch_bounds__(kMostRowThreads, 1) fused_rows(const __grid_constant__ FusedParams p) {
   constexpr bool kGeneral = kMode == FusedMode::general, kBulk = !kGeneral && HB_BULK_ROWS;
   constexpr int kSixteens = kGeneral ? kMostSixteens : 1;
@@ -521,7 +521,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1) fused_rows(const __grid_co
     }
 
     // the order
-    if (p.stage) {
+    if (kStaged && p.stage) {
 #pragma unroll
       for (int k = 0; k < kSixteens; ++k) {
         const int s = k * p.threads + threadIdx.x;
@@ -596,14 +596,14 @@ __global__ void __launch_bounds__(kMostRowThreads, 1) fused_rows(const __grid_co
           args.codes + row * row_blocks * (block / 2) + position * (block / 2) + (nvfp4 ? 0 : s % 2 * 8);
       *reinterpret_cast<uint2*>(out) = {words[0], words[1]};
       if (nvfp4 || s % 2 == 0) *scale_place(p, row, position, row_blocks) = scale;
-      if (args.chosen_count) {
+      if (kStaged && args.chosen_count) {
         reinterpret_cast<uint2*>(shared.codes)[s] = {words[0], words[1]};
         shared.steps[s] = step.step;
       }
     }
 
     // the residual blocks
-    if (args.chosen_count) {
+    if (kStaged && args.chosen_count) {
       __syncthreads();
       round_residuals(rounding, shared, row, row_blocks);
     }
