@@ -242,42 +242,26 @@ std::string check_not_finite(ActivationForm form) {
 }  // namespace
 
 int run(int argc, char** argv) {
-  bool reduced = false;
-  std::int64_t shapes = 300;
-  std::uint64_t seed = 20261201;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--reduced")
-      reduced = true, shapes = 10;
-    else if (flag == "--shapes" && i + 1 < argc)
-      shapes = std::stoll(argv[++i]);
-    else if (flag == "--seed" && i + 1 < argc)
-      seed = std::stoull(argv[++i]);
-    else
-      fail_input("gpu_fused_activation_test: unknown option {}", flag);
-  }
-  if (!device_is_there(seed)) return 0;
+  const ShapeOptions options =
+      parse_shape_options("gpu_fused_activation_test", argc, argv, {.shapes = 300, .seed = 20261201}, 10);
+  if (!device_is_there(options.seed)) return 0;
   ThreadPool pool(available_cores());
-  std::mt19937_64 random(seed);
-  std::int64_t passed = 0, failed = 0;
-  auto add = [&](const std::string& problem, const std::string& what) {
-    ++(problem.empty() ? passed : failed);
-    if (!problem.empty() && failed <= 40) fmt::print("FAILED {}: {}\n", what, problem);
-  };
+  std::mt19937_64 random(options.seed);
+  Tally tally;
   for (const QuantSpec& spec : all_specs()) {
-    const std::int64_t before = failed;
-    std::vector<Case> cases(static_cast<std::size_t>(shapes));
-    for (Case& c : cases) c = make_case(spec, random, reduced);
-    pool.parallel_for(shapes, [&](std::int64_t i) {
+    const std::int64_t before = tally.failed;
+    std::vector<Case> cases(static_cast<std::size_t>(options.shapes));
+    for (Case& c : cases) c = make_case(spec, random, options.reduced);
+    pool.parallel_for(options.shapes, [&](std::int64_t i) {
       ThreadPool alone(1);
       run_reference(cases[static_cast<std::size_t>(i)], alone);
     });
-    for (const Case& c : cases) add(check(c), c.name());
-    fmt::print("{:<40} {:>6} cases, {} failed\n", to_string(spec), shapes, failed - before);
+    for (const Case& c : cases) tally.add(check(c), c.name());
+    fmt::print("{:<40} {:>6} cases, {} failed\n", to_string(spec), options.shapes, tally.failed - before);
   }
   for (const auto form : {ActivationForm::plain, ActivationForm::norm, ActivationForm::silu_mul})
-    add(check_not_finite(form), fmt::format("not finite, form {}", static_cast<int>(form)));
-  return exit_code(passed, failed);
+    tally.add(check_not_finite(form), fmt::format("not finite, form {}", static_cast<int>(form)));
+  return exit_code(tally.passed, tally.failed);
 }
 
 }  // namespace halfbyte::test

@@ -201,30 +201,16 @@ bool refused(const std::function<void()>& call, std::string_view part) {
 }  // namespace
 
 int run(int argc, char** argv) {
-  bool reduced = false;
-  std::int64_t shapes = 200;
-  std::uint64_t seed = 20261130;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--reduced")
-      reduced = true, shapes = 3;
-    else if (flag == "--shapes" && i + 1 < argc)
-      shapes = std::stoll(argv[++i]);
-    else if (flag == "--seed" && i + 1 < argc)
-      seed = std::stoull(argv[++i]);
-    else
-      fail_input("gpu_matmul_test: unknown option {}", flag);
-  }
+  const ShapeOptions options =
+      parse_shape_options("gpu_matmul_test", argc, argv, {.shapes = 200, .seed = 20261130}, 3);
+  const auto [reduced, shapes, seed] = options;
   if (!device_is_there(seed)) return 0;
   ThreadPool pool(available_cores());
   std::mt19937_64 random(seed);
-  std::int64_t passed = 0, failed = 0;
-  auto add = [&](const std::string& problem, const std::string& what) {
-    ++(problem.empty() ? passed : failed);
-    if (!problem.empty() && failed <= 40) fmt::print("FAILED {}: {}\n", what, problem);
-  };
+  Tally tally;
+  const auto add = [&](const std::string& problem, const std::string& what) { tally.add(problem, what); };
   for (const QuantSpec& spec : all_specs()) {
-    const std::int64_t block = effective_block(spec, 0), before = failed;
+    const std::int64_t block = effective_block(spec, 0), before = tally.failed;
     std::vector<Case> cases(static_cast<std::size_t>(shapes));
     for (Case& c : cases) {
       c.spec = spec;
@@ -248,7 +234,7 @@ int run(int argc, char** argv) {
           add(check_repeats(spec, dtype, m),
               fmt::format("{} {} rows of {} repeated", to_string(spec), m, dtype_name(dtype)));
     fmt::print("{:<40} {:>6} cases, {} failed\n", to_string(spec), shapes + (reduced ? 0 : 4),
-               failed - before);
+               tally.failed - before);
   }
   Case c{.spec = {.format = Format::nvfp4}, .m = 3, .rows = 20, .columns = 64, .seed = 1};
   fill(c);
@@ -265,7 +251,7 @@ int run(int argc, char** argv) {
       "misaligned tiles are refused");
   add(refused(with([](auto& call) { call.weights.spec.format = Format::int8; }), "4 bits") ? "" : "no",
       "int8 is refused");
-  return exit_code(passed, failed);
+  return exit_code(tally.passed, tally.failed);
 }
 
 }  // namespace halfbyte::test

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <exception>
+#include <string>
 
+#include "core/fail.h"
 #include "device/cuda/device.h"
 
 namespace halfbyte::test {
@@ -26,6 +28,38 @@ inline int exit_code(std::int64_t passed, std::int64_t failed) {
   fmt::print("{} passed, {} failed\n", passed, failed);
   return failed ? 1 : 0;
 }
+
+// What a test over random shapes takes: [--reduced] [--shapes N] [--seed N].
+struct ShapeOptions {
+  bool reduced = false;  // few cases, for compute-sanitizer
+  std::int64_t shapes = 0;
+  std::uint64_t seed = 0;
+};
+
+inline ShapeOptions parse_shape_options(const char* program, int argc, char** argv, ShapeOptions options,
+                                        std::int64_t reduced_shapes) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--reduced")
+      options.reduced = true, options.shapes = reduced_shapes;
+    else if (flag == "--shapes" && i + 1 < argc)
+      options.shapes = std::stoll(argv[++i]);
+    else if (flag == "--seed" && i + 1 < argc)
+      options.seed = std::stoull(argv[++i]);
+    else
+      fail_input("{}: unknown option {}", program, flag);
+  }
+  return options;
+}
+
+// Counts cases, and prints the first that failed.
+struct Tally {
+  std::int64_t passed = 0, failed = 0;
+  void add(const std::string& problem, const std::string& what) {  // no problem: an empty one
+    ++(problem.empty() ? passed : failed);
+    if (!problem.empty() && failed <= 40) fmt::print("FAILED {}: {}\n", what, problem);
+  }
+};
 
 // For main(): what run(argc, argv) returns; 2 for an exception, which is printed.
 inline int program(const char* name, int argc, char** argv, int (*run)(int, char**)) {

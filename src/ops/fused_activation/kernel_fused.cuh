@@ -383,13 +383,15 @@ __device__ __forceinline__ void round_residuals(const Rounding<kMode>& rounding,
 #define HB_BULK_ROWS false
 #endif
 
-// kForm: an ActivationForm, or -1 for that of the call. kStaged: whether there may be an order or residual channels. A thread block takes rows blockIdx.x, blockIdx.x + gridDim.x and so on; a
-// bulk copy brings the next row while this one is worked on. 64 registers a thread leave room for 1024 threads.
+// kForm: an ActivationForm, or -1 for that of the call; kStaged: whether there may be an order or residual channels. A thread
+// block takes rows blockIdx.x, blockIdx.x + gridDim.x and so on; a bulk copy brings the next row while this one is worked on. 64
+// registers a thread leave room for 1024 threads.
 template <int kForm, FusedMode kMode, bool kStaged>
 __global__ void __launch_bounds__(kMostRowThreads, 1) fused_rows(const __grid_constant__ FusedParams p) {
   constexpr bool kGeneral = kMode == FusedMode::general, kBulk = !kGeneral && HB_BULK_ROWS;
   constexpr int kSixteens = kGeneral ? kMostSixteens : 1;
-  __shared__ double group_sums[(kMostActivationColumns / kSumGroup + 7) / 8 * 8];
+  static_assert(kMostActivationColumns / kSumGroup % 8 == 0, "group sums are read eight at a time");
+  __shared__ double group_sums[kMostActivationColumns / kSumGroup];
   __shared__ float warp_largest[kMostRowThreads / 32];
   __shared__ float row_factor;
   __shared__ std::uint64_t arrived;
