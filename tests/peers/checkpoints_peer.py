@@ -41,6 +41,11 @@ def tool(*args):
     return result.stdout
 
 
+def scale_rule(tag):
+    """compressed-tensors' own rule for the scales of nvfp4 or mxfp4."""
+    return ("--mx-scale" if tag.startswith("mx") else "--global-scale", "compressed-tensors")
+
+
 def perplexity(logits, ids):
     """exp of the mean over windows of their mean losses, like `halfbyte eval`; logits [W, T, V], ids [W, T]."""
     losses = [torch.nn.functional.cross_entropy(w[:-1].double(), i[1:]) for w, i in zip(logits, ids)]
@@ -214,9 +219,10 @@ class Peers:
     def compressed_tensors(self):
         load = transformers.CompressedTensorsConfig(dequantize=True) if "dequantize" in transformers.CompressedTensorsConfig.__init__.__code__.co_varnames \
             else transformers.CompressedTensorsConfig(run_compressed=False)
-        kinds = (("nvfp4a16", ("--format", "nvfp4")), ("mxfp4a16", ("--format", "mxfp4")))
+        best = ("--format", "nvfp4", "--method", "best", "--text", self.work / "text.txt", "--samples", "4", "--seq-len", "256")
+        kinds = (("nvfp4a16", ("--format", "nvfp4")), ("nvfp4a16 by --method best", best), ("mxfp4a16", ("--format", "mxfp4")))
         for tag, options in kinds:
-            ours = self.quantized(f"ct-{tag}", self.args.model, *options)
+            ours = self.quantized(f"ct-{tag.replace(' ', '-')}", self.args.model, *options)
             folder = self.converted(ours, "compressed-tensors")
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, quantization_config=load, dtype=torch.float32).eval()
             decoded = decode_compressed(folder, torch.bfloat16)
@@ -233,8 +239,8 @@ class Peers:
             self.row("theirs -> ours", f"compressed-tensors {tag}", self.ours(saved), decoded, self.theirs(self.plain_with(decoded)), exact=exact,
                      note="" if exact else "their weights rounded to BF16")
             if not power_of_two:
-                ours = self.converted(self.quantized("ct-same", self.args.model, "--format", tag[:5], "--global-scale", "compressed-tensors",
-                                                     "--mx-scale", "compressed-tensors"), "compressed-tensors")
+                same = self.quantized("ct-same", self.args.model, "--format", tag[:5], *scale_rule(tag))
+                ours = self.converted(same, "compressed-tensors")
                 self.failed |= bool(self.compare_files(f"compressed-tensors {tag}, quantized by both", ours, saved))
 
         self.rounded_inputs()
@@ -246,9 +252,12 @@ class Peers:
         that follows differs. How far, their own forward shows, with embeddings changed by one part in a million."""
         from compressed_tensors.quantization.lifecycle.forward import forward_quantize
 
-        options = ("--activations", "same", "--global-scale", "compressed-tensors", "--mx-scale", "compressed-tensors")
-        for tag, more in (("nvfp4", ("--activation-scope", "static", "--stats", self.stats())), ("mxfp4", ())):
-            folder = self.converted(self.quantized(f"ct-{tag}-w4a4", self.args.model, "--format", tag, *options, *more), "compressed-tensors")
+        static = ("--activation-scope", "static", "--stats", self.stats())
+        best = ("--activation-scope", "static", "--method", "best", "--residual", "none", "--no-activation-search", "--text", self.work / "text.txt",
+                "--samples", "4", "--seq-len", "256")
+        for tag, more in (("nvfp4", static), ("nvfp4 by --method best --residual none", best), ("mxfp4", ())):
+            made = self.quantized(f"ct-{tag.split(' ')[0]}-w4a4", self.args.model, "--format", tag.split(" ")[0], "--activations", "same", *scale_rule(tag), *more)
+            folder = self.converted(made, "compressed-tensors")
             decoded = decode_compressed(folder, torch.float32)
             model = rounding_model(folder, decoded)
             inputs = {}
