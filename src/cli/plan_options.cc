@@ -97,7 +97,7 @@ void refuse_idle_options(const PlanSettings& settings) {
   for (const char* option : {"--alpha", "--fold"})
     if (given(settings, option) && settings.smooth_by == "none")
       fail_input("{} does nothing with --smooth-by none{}", option,
-                 given(settings, "--smooth-by") ? "" : ", which best takes for " + settings.format);
+                 given(settings, "--smooth-by") ? "" : ", which best takes for weights alone");
   for (const char* option : {"--damping", "--damping-of", "--match-output"})
     if (given(settings, option) && settings.rounding != "feedback")
       fail_input("{} does nothing with --rounding {}", option, settings.rounding);
@@ -145,13 +145,13 @@ std::map<std::string, std::string> spoken(const PlanSettings& s) {
                                              {"activations", s.activations},
                                              {"method", s.method},
                                              {"keep", fmt::format("{}", fmt::join(s.keep, ","))}};
-  const bool nvfp4 = s.format == "nvfp4" || s.activations == "nvfp4";
+  const bool nvfp4 = uses(s, "nvfp4");
   if (s.block_size) options["block-size"] = std::to_string(s.block_size);
   if (s.double_quant) options["double-quant"] = "true";
   if (s.four_six) options["four-six"] = "true";
   if (nvfp4) options["global-scale"] = s.global_scale;
   if (nvfp4) options["weight-scale"] = s.weight_scale;
-  if (s.format.starts_with("mx") || s.activations.starts_with("mx")) options["mx-scale"] = s.mx_scale;
+  if (uses(s, "mx")) options["mx-scale"] = s.mx_scale;
   if (s.activations != "bf16") options["activation-scope"] = s.scope;
   if (!s.layer_formats.empty()) options["layer-format"] = fmt::format("{}", fmt::join(s.layer_formats, ","));
   if (s.bits_budget > 0) {
@@ -159,9 +159,11 @@ std::map<std::string, std::string> spoken(const PlanSettings& s) {
     options["analysis"] = std::filesystem::path(s.analysis).filename().string();
   }
   if (s.method == "smoothquant" || s.method == "best") {
-    options["alpha"] = fmt::format("{:g}", s.alpha);
-    options["fold"] = s.fold;
     options["smooth-by"] = s.smooth_by;
+    if (s.smooth_by != "none") {
+      options["alpha"] = fmt::format("{:g}", s.alpha);
+      options["fold"] = s.fold;
+    }
   }
   if (s.method == "best") {
     options["quality"] = s.quality;
@@ -198,9 +200,8 @@ PlanSettings with_best(PlanSettings s) {
   const auto unless_given = [&](const char* option, auto& value, auto best) {
     if (!given(s, option)) value = best;
   };
-  // Smoothing costs more than it gains in the longer blocks of nf4 and fp4 (docs/accuracy.md).
-  const bool flat = s.format == "nf4" || s.format == "fp4";
-  unless_given("--smooth-by", s.smooth_by, flat ? "none" : "rms");
+  // Where inputs are not rounded, smoothing costs more than it gains (docs/accuracy.md).
+  unless_given("--smooth-by", s.smooth_by, weights_only ? "none" : "rms");
   unless_given("--alpha", s.alpha, weights_only ? 0.3 : 0.5);
   unless_given("--residual", s.residual, weights_only ? "none" : "budget=5");
   unless_given("--rounding", s.rounding, quality == 0 ? "search" : "feedback");

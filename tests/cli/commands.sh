@@ -90,7 +90,7 @@ refuse "a budget with a rest" "budget=5x" "$tool" quantize "$model" -o "$work/x"
 refuse "damping that is no number" "damping is nan" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --rounding feedback --damping nan "${text[@]}"
 refuse "a budget for analyze" "for quantize and plan" "$tool" analyze "$model" --stats "$work/stats.safetensors" --text "$work/text" --windows 1 --seq-len 64 --methods arc --residual budget=5 -o "$work/x.json"
 refuse "a bad budget" "budget" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --activations same --method best --residual budget=x "${text[@]}"
-refuse "alpha without smoothing" "--alpha does nothing with --smooth-by none, which best takes for nf4" "$tool" quantize "$model" -o "$work/x" --format nf4 --method best --alpha 0.4 "${text[@]}"
+refuse "alpha without smoothing" "--alpha does nothing with --smooth-by none, which best takes for weights alone" "$tool" quantize "$model" -o "$work/x" --format nf4 --method best --alpha 0.4 "${text[@]}"
 refuse "--four-six and a search" "tries both" "$tool" quantize "$model" -o "$work/x" --format nvfp4 --four-six --rounding search "${text[@]}"
 for idle in "--alpha 0.4" "--outliers 3" "--residual tau" "--hadamard-block 8" "--stats $work/stats.safetensors" "--analysis $work/plan.json" "--weights-only" "--activation-scope token" "--samples 4" "--seed 1" "--mx-scale ceil"; do
   refuse "idle: $idle" "${idle%% *}" "$tool" quantize "$model" -o "$work/x" --format nvfp4 $idle
