@@ -49,10 +49,12 @@ void fused_activation(const FusedActivation& args, Stream stream) {
   params.plain_mx =
       !nvfp4 && (rule == MxScaleRule::floor || rule == MxScaleRule::ceil || rule == MxScaleRule::even);
   params.keeps_sign = nvfp4 ? nvfp4_keeps_negative_zero(args.spec.global_scale) : params.plain_mx;
-  const bool fast = params.vectors && most <= kMostFastColumns && args.dtype != DType::f32 &&
-                    params.keeps_sign && !args.spec.four_six;
-  params.mode = !fast ? FusedMode::general : args.spec.scale_search ? FusedMode::search : FusedMode::plain;
-  params.threads = fused_threads(most, fast ? 1 : kMostSixteens);
+  params.mode = !params.vectors || args.dtype == DType::f32 || !params.keeps_sign || args.spec.four_six
+                    ? FusedMode::general
+                : args.spec.scale_search ? FusedMode::search
+                                         : FusedMode::plain;
+  params.sixteens = params.mode == FusedMode::general ? kMostSixteens : fused_sixteens(most);
+  params.threads = fused_threads(most, params.sixteens);
   check_status(launch_fused_activation(params, stream), "launching fused_activation");
 }
 

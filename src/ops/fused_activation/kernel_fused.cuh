@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "device/cuda/wgmma.cuh"
 #include "formats/mxfp4.h"
 #include "formats/swizzle.h"
 #include "ops/fused_activation/params.h"
@@ -21,9 +20,6 @@ struct Raw {
   uint4 low, high;
   __device__ __forceinline__ static Raw load(const void* row, int s) {
     return {__ldg(static_cast<const uint4*>(row) + 2 * s), __ldg(static_cast<const uint4*>(row) + 2 * s + 1)};
-  }
-  __device__ __forceinline__ static Raw of_shared(const unsigned char* row, int s) {
-    return {reinterpret_cast<const uint4*>(row)[2 * s], reinterpret_cast<const uint4*>(row)[2 * s + 1]};
   }
   __device__ __forceinline__ void widen(DType dtype, float (&v)[16]) const {
     float a[8], b[8];
@@ -376,252 +372,197 @@ __device__ __forceinline__ void round_residuals(const Rounding<kMode>& rounding,
   }
 }
 
-// On Hopper and later, rows of the fast modes come to shared memory by bulk copies.
-#if __CUDA_ARCH__ >= 900
-#define HB_BULK_ROWS true
-#else
-#define HB_BULK_ROWS false
-#endif
-
-// kForm: an ActivationForm, or -1 for that of the call; kStaged: whether there may be an order or residual channels. A thread
-// block takes rows blockIdx.x, blockIdx.x + gridDim.x and so on; a bulk copy brings the next row while this one is worked on. 64
-// registers a thread leave room for 1024 threads.
-template <int kForm, FusedMode kMode, bool kStaged>
-__global__ void __launch_bounds__(kMostRowThreads, 1) fused_rows(const __grid_constant__ FusedParams p) {
-  constexpr bool kGeneral = kMode == FusedMode::general, kBulk = !kGeneral && HB_BULK_ROWS;
-  constexpr int kSixteens = kGeneral ? kMostSixteens : 1;
-  static_assert(kMostActivationColumns / kSumGroup % 8 == 0, "group sums are read eight at a time");
+// kForm: an ActivationForm, or -1 for that of the call. 64 registers a thread leave room for 1024 threads.
+template <int kForm, int kSixteens, FusedMode kMode>
+__global__ void __launch_bounds__(kSixteens == 1 ? 512 : kMostRowThreads, kSixteens == 1 ? 2 : 1)
+    fused_rows(const __grid_constant__ FusedParams p) {
   __shared__ double group_sums[kMostActivationColumns / kSumGroup];
   __shared__ float warp_largest[kMostRowThreads / 32];
   __shared__ float row_factor;
-  __shared__ std::uint64_t arrived;
   extern __shared__ __align__(16) unsigned char memory[];
+  constexpr bool kGeneral = kMode == FusedMode::general;
   const FusedActivation& args = p.args;
   const ActivationForm form = kForm < 0 ? args.form : static_cast<ActivationForm>(kForm);
   const bool vectors = !kGeneral || p.vectors;
   const int columns = static_cast<int>(args.columns), width = static_cast<int>(args.width);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = p.threads / 32;
-  const std::int64_t bytes = args.dtype == DType::f32 ? 4 : 2;
-  // What meets x: all loads are under way before the first is waited for.
-  const bool has_other =
-      form == ActivationForm::silu_mul || (form == ActivationForm::norm && args.residual != nullptr);
-  const auto x_of = [&](std::int64_t row) -> const void* {
-    return static_cast<const char*>(args.x) + row * args.x_stride * bytes;
+  const std::int64_t row = blockIdx.x, bytes = args.dtype == DType::f32 ? 4 : 2;
+  const auto row_of = [&](const void* base, std::int64_t stride) -> const void* {
+    return static_cast<const char*>(base) + row * stride * bytes;
   };
-  const auto other_of = [&](std::int64_t row) -> const void* {
-    return form == ActivationForm::silu_mul
-               ? static_cast<const char*>(args.up) + row * args.up_stride * bytes
-               : static_cast<const char*>(args.residual) + row * args.columns * bytes;
-  };
-  const std::uint32_t row_bytes = columns * 2u;
-  unsigned char *next_x = memory, *next_other = memory + row_bytes;
-  const Shared shared(memory + (kBulk ? row_bytes * (has_other ? 2 : 1) : 0), p);
-  const auto fetch = [&](std::int64_t row) {  // by one thread
-    barrier_expect(&arrived, row_bytes * (has_other ? 2 : 1));
-    copy_bulk(shared_address(next_x), x_of(row), row_bytes, &arrived);
-    if (has_other) copy_bulk(shared_address(next_other), other_of(row), row_bytes, &arrived);
-  };
-  if constexpr (kBulk) {
-    if (threadIdx.x == 0) {
-      barrier_init(&arrived, 1);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the copies see the barrier
-      fetch(blockIdx.x);
+  const void* x = row_of(args.x, args.x_stride);
+  // What meets x; all loads are under way before the first is waited for.
+  const void* other = form == ActivationForm::silu_mul                ? row_of(args.up, args.up_stride)
+                      : form == ActivationForm::norm && args.residual ? row_of(args.residual, columns)
+                                                                      : nullptr;
+  float v[kSixteens][16] = {};
+  Raw raw_x[kSixteens], raw_other[kSixteens];
+  if constexpr (!kGeneral) {
+#pragma unroll
+    for (int k = 0; k < kSixteens; ++k) {
+      const int s = k * p.threads + threadIdx.x;
+      if (16 * s >= columns) continue;
+      raw_x[k] = Raw::load(x, s);
+      if (kForm != static_cast<int>(ActivationForm::plain) && other) raw_other[k] = Raw::load(other, s);
     }
-    __syncthreads();
   }
-  const int groups = (columns + kSumGroup - 1) / kSumGroup;
-  if (groups + static_cast<int>(threadIdx.x) < (groups + 7) / 8 * 8) group_sums[groups + threadIdx.x] = 0;
-
-  int parity = 0;
-  for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, parity ^= 1) {
-    float v[kSixteens][16];
-    Raw raw_x, raw_other, raw_weight;  // of the fast modes
-    if (kBulk) barrier_wait(&arrived, parity);
-    if (!kGeneral && 16 * static_cast<int>(threadIdx.x) < columns) {
-      const int s = threadIdx.x;
-      raw_x = kBulk ? Raw::of_shared(next_x, s) : Raw::load(x_of(row), s);
-      if (kForm != static_cast<int>(ActivationForm::plain) && has_other)
-        raw_other = kBulk ? Raw::of_shared(next_other, s) : Raw::load(other_of(row), s);
-      if (kForm == static_cast<int>(ActivationForm::norm) && args.norm_dtype == DType::bf16)
-        raw_weight = Raw::load(args.norm_weight, s);
-    }
 #pragma unroll
-    for (int k = 0; k < kSixteens; ++k) {
-      const int s = k * p.threads + threadIdx.x;
-      if (16 * s >= columns) {
+  for (int k = 0; k < kSixteens; ++k) {
+    const int s = k * p.threads + threadIdx.x;
+    if (16 * s >= columns) continue;
+    const auto take = [&](const void* from, const Raw& raw, float(&out)[16]) {
+      if constexpr (kGeneral)
+        load_sixteen(args.dtype, from, s, columns, vectors, out);
+      else
+        raw.widen(args.dtype, out);
+    };
+    take(x, raw_x[k], v[k]);
+    if (form == ActivationForm::silu_mul) {
+      float up[16];
+      take(other, raw_other[k], up);
 #pragma unroll
-        for (int i = 0; i < 16; ++i) v[k][i] = 0.0f;
-        continue;
-      }
-      const auto take = [&](bool of_x, float(&out)[16]) {
-        if constexpr (kGeneral)
-          load_sixteen(args.dtype, of_x ? x_of(row) : other_of(row), s, columns, vectors, out);
-        else
-          (of_x ? raw_x : raw_other).widen(args.dtype, out);
-      };
-      take(true, v[k]);
-      if (form == ActivationForm::silu_mul) {
-        float up[16];
-        take(false, up);
-#pragma unroll
-        for (int i = 0; i < 16; ++i) v[k][i] = silu_mul(v[k][i], up[i]);
-      }
-      if (form == ActivationForm::norm) {
-        if (has_other) {
-          float residual[16];
-          take(false, residual);
-#pragma unroll
-          for (int i = 0; i < 16; ++i) v[k][i] = add_rn(residual[i], v[k][i]);
-        }
-        void* out =
-            args.residual_out ? static_cast<char*>(args.residual_out) + row * args.columns * bytes : nullptr;
-        round_and_store(args.dtype, out, s, columns, vectors, v[k]);
-      }
+      for (int i = 0; i < 16; ++i) v[k][i] = silu_mul(v[k][i], up[i]);
     }
     if (form == ActivationForm::norm) {
+      if (other) {
+        float residual[16];
+        take(other, raw_other[k], residual);
 #pragma unroll
-      for (int k = 0; k < kSixteens; ++k) {
-        double sum = sum_of_sixteen_squares(v[k]);
-#pragma unroll
-        for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
-        if (lane == 0 && 16 * (k * p.threads + 32 * warp) < columns) group_sums[k * warps + warp] = sum;
+        for (int i = 0; i < 16; ++i) v[k][i] = add_rn(residual[i], v[k][i]);
       }
+      void* out = args.residual_out ? static_cast<char*>(args.residual_out) + row * columns * bytes : nullptr;
+      round_and_store(args.dtype, out, s, columns, vectors, v[k]);
     }
-    // All have read this row, and are done with what the one before it left in shared memory.
+  }
+
+  // the norm
+  if (form == ActivationForm::norm) {
+#pragma unroll
+    for (int k = 0; k < kSixteens; ++k) {
+      double sum = sum_of_sixteen_squares(v[k]);
+#pragma unroll
+      for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
+      if (lane == 0) group_sums[k * warps + warp] = sum;
+    }
     __syncthreads();
-    if (kBulk && threadIdx.x == 0 && row + gridDim.x < args.rows) fetch(row + gridDim.x);
-
-    // the norm
-    if (form == ActivationForm::norm) {
-      if (warp == 0) {
-        double total = 0;
-        for (int first = 0; first * kSumGroup < columns; first += 8) {
-          double eight[8];
-#pragma unroll
-          for (int i = 0; i < 8; ++i) eight[i] = group_sums[first + i];
-#pragma unroll
-          for (int i = 0; i < 8; ++i) total += eight[i];
-        }
-        const float factor = rms_factor(total, columns, args.eps);
-        if (lane == 0) row_factor = factor;
-      }
-      __syncthreads();
-      const float factor = row_factor;
-#pragma unroll
-      for (int k = 0; k < kSixteens; ++k) {
-        const int s = k * p.threads + threadIdx.x;
-        if (16 * s >= columns) continue;
-        float weight[16];
-        if (!kGeneral && args.norm_dtype == DType::bf16)
-          raw_weight.widen(DType::bf16, weight);
-        else
-          load_sixteen(args.norm_dtype == DType::bf16 ? DType::bf16 : DType::f32, args.norm_weight, s,
-                       columns, vectors, weight);
-#pragma unroll
-        for (int i = 0; i < 16; ++i) v[k][i] = mul_rn(mul_rn(v[k][i], factor), weight[i]);
-      }
+    if (warp == 0) {
+      double total = 0;
+      for (int first = 0; first * kSumGroup < columns; ++first) total += group_sums[first];
+      const float factor = rms_factor(total, columns, args.eps);
+      if (lane == 0) row_factor = factor;
     }
-
-    // the order
-    if (kStaged && p.stage) {
-#pragma unroll
-      for (int k = 0; k < kSixteens; ++k) {
-        const int s = k * p.threads + threadIdx.x;
-        if (16 * s >= columns) continue;
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          *reinterpret_cast<float4*>(shared.row + staged_at(16 * s + 4 * i)) = {
-              v[k][4 * i], v[k][4 * i + 1], v[k][4 * i + 2], v[k][4 * i + 3]};
-      }
-      if (args.order) {
-        __syncthreads();
-#pragma unroll
-        for (int k = 0; k < kSixteens; ++k) {
-          const int s = k * p.threads + threadIdx.x;
-#pragma unroll
-          for (int i = 0; i < 16; ++i) {
-            const int from = 16 * s < width ? __ldg(args.order + 16 * s + i) : -1;
-            v[k][i] = from < 0 ? 0.0f : shared.row[staged_at(from)];
-          }
-        }
-      }
-    }
-
-    // the scales
-    const bool nvfp4 = args.spec.format == Format::nvfp4;
-    float absmax[kSixteens];
-    float largest = 0.0f;
-#pragma unroll
-    for (int k = 0; k < kSixteens; ++k) {
-      absmax[k] = largest_magnitude(v[k]);
-      largest = larger_or_nan(largest, absmax[k]);
-      if (!nvfp4) absmax[k] = larger_or_nan(absmax[k], __shfl_xor_sync(~0u, absmax[k], 1));
-    }
-    if (!is_finite(largest) && args.not_finite) *args.not_finite = 1;
-    float global = 1.0f;
-    if (nvfp4 && args.scope == ScaleScope::tensor) global = __ldg(args.global_scale);
-    if (nvfp4 && args.scope == ScaleScope::row) {
-      for (int step = 16; step; step /= 2)
-        largest = larger_or_nan(largest, __shfl_xor_sync(~0u, largest, step));
-      if (lane == 0) warp_largest[warp] = largest;
-      __syncthreads();
-      for (int i = 0; i < warps; ++i) largest = larger_or_nan(largest, warp_largest[i]);
-      global = nvfp4_global_scale(args.spec.global_scale, largest, DType::f32);
-      if (threadIdx.x == 0) args.row_scales[row] = global;
-    }
-
-    // the main blocks
-    const Rounding<kMode> rounding(p, global);
-    const int block = nvfp4 ? 16 : 32;
-    const int row_blocks = p.row_blocks;
+    __syncthreads();
+    const float factor = row_factor;
 #pragma unroll
     for (int k = 0; k < kSixteens; ++k) {
       const int s = k * p.threads + threadIdx.x;
-      if (16 * s >= width) continue;
-      const std::uint8_t scale = rounding.best_scale(absmax[k], [&](const Step& step) {
-        float squares[16];
-        squared_errors(v[k], step, rounding.powers, squares);
+      if (16 * s >= columns) continue;
+      float weight[16];
+      load_sixteen(args.norm_dtype == DType::bf16 ? DType::bf16 : DType::f32, args.norm_weight, s, columns,
+                   vectors, weight);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) squares[i] = add_rn(squares[i], squares[i + 8]);
+      for (int i = 0; i < 16; ++i) v[k][i] = mul_rn(mul_rn(v[k][i], factor), weight[i]);
+    }
+  }
+
+  // the order
+  const Shared shared(memory, p);
+  if (p.stage) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) squares[i] = add_rn(squares[i], squares[i + 4]);
-        return add_rn(add_rn(squares[0], squares[2]), add_rn(squares[1], squares[3]));
-      });
-      const Step step = rounding.step_of(scale, absmax[k]);
-      std::uint32_t words[2];
-      rounding.encode(v[k], step, words);
-      const int number = nvfp4 ? s : s / 2;
-      const int position = args.layout == ResidualLayout::appended
-                               ? number
-                               : static_cast<int>(main_block_position(args, number, block));
-      std::uint8_t* out =
-          args.codes + row * row_blocks * (block / 2) + position * (block / 2) + (nvfp4 ? 0 : s % 2 * 8);
-      *reinterpret_cast<uint2*>(out) = {words[0], words[1]};
-      if (nvfp4 || s % 2 == 0) *scale_place(p, row, position, row_blocks) = scale;
-      if (kStaged && args.chosen_count) {
-        reinterpret_cast<uint2*>(shared.codes)[s] = {words[0], words[1]};
-        shared.steps[s] = step.step;
+    for (int k = 0; k < kSixteens; ++k) {
+      const int s = k * p.threads + threadIdx.x;
+      if (16 * s >= columns) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        *reinterpret_cast<float4*>(shared.row + staged_at(16 * s + 4 * i)) = {
+            v[k][4 * i], v[k][4 * i + 1], v[k][4 * i + 2], v[k][4 * i + 3]};
+    }
+    if (args.order) {
+      __syncthreads();
+#pragma unroll
+      for (int k = 0; k < kSixteens; ++k) {
+        const int s = k * p.threads + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+          const int from = 16 * s < width ? __ldg(args.order + 16 * s + i) : -1;
+          v[k][i] = from < 0 ? 0.0f : shared.row[staged_at(from)];
+        }
       }
     }
+  }
 
-    // the residual blocks
-    if (kStaged && args.chosen_count) {
-      __syncthreads();
-      round_residuals(rounding, shared, row, row_blocks);
+  // the scales
+  const bool nvfp4 = args.spec.format == Format::nvfp4;
+  float absmax[kSixteens];
+  float largest = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kSixteens; ++k) {
+    absmax[k] = largest_magnitude(v[k]);
+    largest = larger_or_nan(largest, absmax[k]);
+    if (!nvfp4) absmax[k] = larger_or_nan(absmax[k], __shfl_xor_sync(~0u, absmax[k], 1));
+  }
+  if (!is_finite(largest) && args.not_finite) *args.not_finite = 1;
+  float global = 1.0f;
+  if (nvfp4 && args.scope == ScaleScope::tensor) global = __ldg(args.global_scale);
+  if (nvfp4 && args.scope == ScaleScope::row) {
+    for (int step = 16; step; step /= 2)
+      largest = larger_or_nan(largest, __shfl_xor_sync(~0u, largest, step));
+    if (lane == 0) warp_largest[warp] = largest;
+    __syncthreads();
+    for (int i = 0; i < warps; ++i) largest = larger_or_nan(largest, warp_largest[i]);
+    global = nvfp4_global_scale(args.spec.global_scale, largest, DType::f32);
+    if (threadIdx.x == 0) args.row_scales[row] = global;
+  }
+
+  // the main blocks
+  const Rounding<kMode> rounding(p, global);
+  const int block = nvfp4 ? 16 : 32;
+  const int row_blocks = p.row_blocks;
+#pragma unroll
+  for (int k = 0; k < kSixteens; ++k) {
+    const int s = k * p.threads + threadIdx.x;
+    if (16 * s >= width) continue;
+    const std::uint8_t scale = rounding.best_scale(absmax[k], [&](const Step& step) {
+      float squares[16];
+      squared_errors(v[k], step, rounding.powers, squares);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) squares[i] = add_rn(squares[i], squares[i + 8]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) squares[i] = add_rn(squares[i], squares[i + 4]);
+      return add_rn(add_rn(squares[0], squares[2]), add_rn(squares[1], squares[3]));
+    });
+    const Step step = rounding.step_of(scale, absmax[k]);
+    std::uint32_t words[2];
+    rounding.encode(v[k], step, words);
+    const int number = nvfp4 ? s : s / 2;
+    const int position = args.layout == ResidualLayout::appended
+                             ? number
+                             : static_cast<int>(main_block_position(args, number, block));
+    std::uint8_t* out =
+        args.codes + row * row_blocks * (block / 2) + position * (block / 2) + (nvfp4 ? 0 : s % 2 * 8);
+    *reinterpret_cast<uint2*>(out) = {words[0], words[1]};
+    if (nvfp4 || s % 2 == 0) *scale_place(p, row, position, row_blocks) = scale;
+    if (args.chosen_count) {
+      reinterpret_cast<uint2*>(shared.codes)[s] = {words[0], words[1]};
+      shared.steps[s] = step.step;
     }
-    if (args.scale_layout ==
-        ScaleLayout::tiles_128x4) {  // zeros beside this row's scales; the last row's block clears the rest
-      const int padded = (row_blocks + 3) / 4 * 4;
-      if (static_cast<int>(threadIdx.x) < padded - row_blocks)
-        args.scales[swizzled_offset(row, row_blocks + threadIdx.x, row_blocks)] = 0;
-      if (row == args.rows - 1)
-        for (std::int64_t r = args.rows; r % 128; ++r)
-          for (int c = threadIdx.x; c < padded; c += p.threads)
-            args.scales[swizzled_offset(r, c, row_blocks)] = 0;
-    }
+  }
+
+  // the residual blocks
+  if (args.chosen_count) {
+    __syncthreads();
+    round_residuals(rounding, shared, row, row_blocks);
+  }
+  if (args.scale_layout ==
+      ScaleLayout::tiles_128x4) {  // zeros beside this row's scales; the last row's block clears the rest
+    const int padded = (row_blocks + 3) / 4 * 4;
+    if (static_cast<int>(threadIdx.x) < padded - row_blocks)
+      args.scales[swizzled_offset(row, row_blocks + threadIdx.x, row_blocks)] = 0;
+    if (row == args.rows - 1)
+      for (std::int64_t r = args.rows; r % 128; ++r)
+        for (int c = threadIdx.x; c < padded; c += p.threads)
+          args.scales[swizzled_offset(r, c, row_blocks)] = 0;
   }
 }
-
-#undef HB_BULK_ROWS
 
 }  // namespace halfbyte::cuda

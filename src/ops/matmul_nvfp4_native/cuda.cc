@@ -116,6 +116,13 @@ NativeNvfp4::~NativeNvfp4() {
 
 void NativeNvfp4::matmul(const NativeNvfp4Matmul& call, Stream stream) {
   check_native_nvfp4(call);
+  // cuBLASLt itself (13.0, compute capability 9.0) takes the call and computes NaN.
+  if (!has_fp4_tensor_cores())
+    fail(
+        ErrorKind::unsupported,
+        "{} (compute capability {}.{}) has no tensor cores for FP4, which came with 10.0; decode the weights "
+        "(dequantize) or multiply 16-bit activations (matmul_w4a16)",
+        device_info()->name, device_info()->major, device_info()->minor);
   State& lt = *state_;
   Owned product(lt.destroy_product), preference(lt.destroy_preference);
   Owned weights(lt.destroy_layout), activations(lt.destroy_layout), out(lt.destroy_layout);
@@ -143,12 +150,8 @@ void NativeNvfp4::matmul(const NativeNvfp4Matmul& call, Stream stream) {
   const int status =
       lt.heuristic(lt.handle, product, weights, activations, out, out, preference, 1, &result, &found);
   if (status == kNotSupported || (status == 0 && (found == 0 || result.status == kNotSupported)))
-    fail(ErrorKind::unsupported,
-         "{} has no NVFP4 product of {} x {} weights with {} activations for {} (compute capability {}.{}), "
-         "which needs tensor "
-         "cores for FP4 (10.0 or later); use the product that decodes them, matmul_w4a4",
-         lt.library.name(), call.rows, call.columns, call.m, device_info()->name, device_info()->major,
-         device_info()->minor);
+    fail(ErrorKind::unsupported, "{} has no NVFP4 product of {} x {} weights with {} activations for {}",
+         lt.library.name(), call.rows, call.columns, call.m, device_info()->name);
   lt.check(status, "choosing an algorithm");
   lt.check(result.status, "choosing an algorithm");
   lt.check(lt.matmul(lt.handle, product, call.alpha, call.weights, weights, call.activations, activations,

@@ -34,8 +34,8 @@ class NativeNvfp4 {
   NativeNvfp4(const NativeNvfp4&) = delete;
   NativeNvfp4& operator=(const NativeNvfp4&) = delete;
 
-  // Waits for nothing. Throws unsupported where cuBLASLt has no kernel for this product here, as on devices without tensor
-  // cores for FP4; matmul_w4a4 computes the same there.
+  // Waits for nothing. Throws unsupported on devices without tensor cores for FP4, and where cuBLASLt has no kernel for
+  // this product.
   void matmul(const NativeNvfp4Matmul& call, Stream stream);
 
  private:
